@@ -110,7 +110,7 @@ pub struct ImageStart {
     /// The time at which it began.
     pub time: Time,
     /// For an image that was attached to: the time in nanoseconds for which its process had run
-    /// before, 0 if that is not known. What the image allocated in that time is not in the recording.
+    /// before, 0 if that is not known. The recording does not have what the image allocated then.
     pub age_ns: u64,
     /// The path of its executable.
     pub executable: Vec<u8>,

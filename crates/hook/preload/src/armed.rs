@@ -1,6 +1,6 @@
 //! An armed program: it has this library and no session, and joins one when it is asked to.
 //!
-//! The recorder finds the [cell](leave::CELL) by an ELF note, writes a session's address into it
+//! The recorder finds the [cell](CELL) by an ELF note, writes a session's address into it
 //! and sets a word that the entry points look at. The next call of a malloc function comes here.
 
 use core::arch::global_asm;
@@ -11,12 +11,13 @@ use core::sync::atomic::Ordering;
 use heapledger_core::hooks::dispatch_path;
 use heapledger_core::sandbox;
 use heapledger_interpose::on_request;
+use heapledger_recorder::cell::CELL;
 use heapledger_recorder::connect::Address;
 use heapledger_recorder::{leave, session};
 use heapledger_wire::armed::{ADDRESS_LENGTH_MAX, NOTE_TYPE};
 
 use crate::additions;
-use crate::init::Library;
+use crate::join::Library;
 
 // An ELF note: the lengths of name and content, the type, the name, and the distance from the
 // content to the cell.
@@ -31,7 +32,7 @@ global_asm!(
     "2: .quad {cell} - 2b",
     ".popsection",
     kind = const NOTE_TYPE,
-    cell = sym leave::CELL,
+    cell = sym CELL,
 );
 
 struct LibraryCell(UnsafeCell<MaybeUninit<Library>>);
@@ -59,9 +60,9 @@ fn requested() {
         return;
     }
     let mut bytes = [0; ADDRESS_LENGTH_MAX];
-    let length = (leave::CELL.address_length.load(Ordering::Relaxed) as usize).min(bytes.len());
-    bytes.iter_mut().zip(&leave::CELL.address).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
-    leave::CELL.taken.fetch_add(1, Ordering::Release);
+    let length = (CELL.address_length.load(Ordering::Relaxed) as usize).min(bytes.len());
+    bytes.iter_mut().zip(&CELL.address).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+    CELL.taken.fetch_add(1, Ordering::Release);
     let bytes = bytes.get(..length).unwrap_or(&[]);
     let Some(address) = Address::parse(bytes) else { return };
     additions::keep_session(bytes);

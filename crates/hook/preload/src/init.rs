@@ -3,20 +3,18 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::arch;
-use heapledger_core::hooks::{self, dispatch, dispatch_path};
+use heapledger_core::hooks::{self, dispatch};
 use heapledger_interpose::next::{Objects, Scope};
 use heapledger_interpose::{initialise, next_allocator, set_errno, watch_forks_of_arenas};
-use heapledger_recorder::connect::{self, Address};
-use heapledger_recorder::hook::{processes, sample};
-use heapledger_recorder::{attach, leave, observer, process, session, threads, verify};
-use heapledger_thread::KeyFunctions;
+use heapledger_recorder::connect::Address;
+use heapledger_recorder::hook::processes;
+use heapledger_recorder::{attach, leave, session, verify};
 use heapledger_unwind::modules;
 
 use crate::guard::with_guard;
-use crate::thread_library::thread_library;
-use crate::{additions, allocator, armed, environment, libraries, linker, unseen, wrappers};
+use crate::join::Library;
+use crate::{additions, armed, environment, libraries, linker, unseen, wrappers};
 
 unsafe extern "C" {
     /// The address at which the first thread's stack began: the argument count (set by the dynamic
@@ -73,58 +71,6 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
         }
     }
     hooks::release();
-}
-
-/// All that joining a session takes from the program's libraries, found at the start.
-#[derive(Clone, Copy)]
-pub(crate) struct Library {
-    /// The address where the first thread's stack began.
-    stack_end: u64,
-    threads: KeyFunctions,
-    /// The address of glibc's flag that there is one thread, 0 if there is none.
-    has_one_thread: usize,
-    allocator: (AllocatorKind, AllocatorVersion),
-}
-
-impl Library {
-    fn find(stack_end: u64, objects: &Objects<'_>) -> Option<Library> {
-        let threads = thread_library(|name| objects.lookup(Scope::Next, name))?;
-        let has_one_thread = objects.lookup(Scope::All, c"__libc_single_threaded");
-        Some(Library { stack_end, threads, has_one_thread, allocator: allocator::next_allocator(objects) })
-    }
-
-    /// Joins a session, whose events are recorded from now on. `is_late` says that the program ran
-    /// before.
-    ///
-    /// # Safety
-    ///
-    /// The process belongs to no session, and no other thread is joining one.
-    pub(crate) unsafe fn join(self, session: Address, is_late: bool) {
-        if self.has_one_thread != 0 {
-            // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a
-            // thread.
-            unsafe { threads::watch_threads(core::ptr::with_exposed_provenance(self.has_one_thread)) };
-        }
-        let observer = if session.samples() {
-            dispatch_path::set_sampling(&sample::OBSERVER, dispatch_path::EXTERNAL_RATE);
-            &raw const sample::OBSERVER
-        } else if session.wants_usable() {
-            &raw const observer::OBSERVER_WITH_USABLE
-        } else {
-            &raw const observer::OBSERVER
-        };
-        let (kind, version) = self.allocator;
-        connect::set_allocator(kind, version);
-        // SAFETY: `start` requires that this is the first call, or that the process has left its
-        // session: this function's `# Safety`. `stack_end` is where the first thread's stack began.
-        unsafe { process::start(session, self.stack_end, is_late) };
-        // SAFETY: started just above. At the first call no thread has a block, because no hook has
-        // been installed.
-        unsafe { process::create_key(self.threads) };
-        leave::joined(observer);
-        // SAFETY: a table of ours, whose functions keep the contract.
-        let _ = unsafe { hooks::install_observer(observer) };
-    }
 }
 
 /// Runs before `main`, after the C library's own start. [`redirect`](crate::redirect) puts it among

@@ -17,6 +17,7 @@ mod environment;
 mod exec;
 mod guard;
 mod init;
+mod join;
 mod libraries;
 mod linker;
 mod namespaces;

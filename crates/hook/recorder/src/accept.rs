@@ -6,7 +6,7 @@ use heapledger_wire::event::{Extended, ReallocOutcome};
 use heapledger_wire::publish::{Producer, WriteError};
 use heapledger_wire::session::mode;
 
-use crate::{leave, session};
+use crate::session;
 
 /// The kind of an event, for [`accepts`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,16 +16,23 @@ pub(crate) enum Kind {
 }
 
 /// True if events of this kind are not recorded at the moment. Asked first if the session is not in
-/// its usual mode, so that a program that is not recorded yet spends next to nothing on it.
+/// its usual mode, so that a program that is not recorded yet spends next to nothing on it. Call
+/// outside of the thread's gate: if the session is over, the process may leave it here.
 pub(crate) fn is_paused(kind: Kind) -> bool {
-    if !session::is_on() {
-        leave::attempt();
-        return true;
+    if is_over() {
+        session::notice_over();
     }
+    !session::is_on() || is_paused_by_mode(kind)
+}
+
+/// True if the session is over, as far as this process knows.
+fn is_over() -> bool {
+    !session::is_on() || session::known_page().is_some_and(|page| page.mode() & mode::OVER != 0)
+}
+
+/// True if events of this kind are not recorded in the session's present mode.
+fn is_paused_by_mode(kind: Kind) -> bool {
     let Some(page) = session::known_page() else { return false };
-    if page.mode() & mode::OVER != 0 {
-        leave::attempt();
-    }
     page.mode() & if kind == Kind::Allocation { mode::PAUSED } else { mode::IDLE } != 0
 }
 
@@ -37,7 +44,7 @@ pub(crate) fn is_paused(kind: Kind) -> bool {
 /// events that later ones need and that are never dropped: nodes (a deep stack has 16 KiB of them),
 /// modules, threads, forks, and the ends of what has begun.
 pub(crate) fn accepts(producer: &mut Producer, kind: Kind) -> Result<bool, WriteError> {
-    if is_paused(kind) {
+    if is_paused_by_mode(kind) {
         return Ok(false);
     }
     let free_eighths_min = if kind == Kind::Allocation { 2 } else { 1 };

@@ -94,8 +94,8 @@ impl ThreadBlock {
         unsafe { &*self.page.load(Ordering::Relaxed) }
     }
 
-    /// True if the block has a ring of the session that this thread knows of, and may use it as long
-    /// as its gate is closed.
+    /// True if the block has a ring of the session, which its thread may use as long as the gate is
+    /// closed.
     pub(crate) fn is_joined(&self) -> bool {
         let page = self.page.load(Ordering::Relaxed);
         !page.is_null() && !ptr::eq(page, &NO_SESSION)

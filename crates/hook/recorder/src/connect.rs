@@ -32,8 +32,8 @@ pub struct Address {
 
 impl Address {
     /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` for a session that samples; `:u` follows either if it
-    /// records usable sizes, then `:w` if threads wait for ever, and then `:a` for a program that an
-    /// armed one starts.
+    /// records usable sizes, then `:w` if threads wait for ever, and then `:a` for a program that
+    /// an armed one starts.
     pub fn parse(value: &[u8]) -> Option<Address> {
         let (value, is_armed) = match value.strip_suffix(ARMED_SUFFIX.as_bytes()) {
             Some(value) => (value, true),

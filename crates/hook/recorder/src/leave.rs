@@ -18,19 +18,19 @@
 //! gives up. This costs the threads nothing: the page is what they read in any case.
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use heapledger_core::hooks::{self, Observer, dispatch_path};
 use heapledger_core::lock::{Guard, Lock};
 use heapledger_core::{sandbox, stamp, sys};
+use heapledger_thread as thread;
 use heapledger_unwind::{modules, tree};
-use heapledger_wire::armed::{ArmedCell, state};
+use heapledger_wire::armed::state;
 
+use crate::block::ThreadBlock;
+use crate::cell::CELL;
 use crate::process::Process;
 use crate::{addresses, block, session};
-
-/// The cell of this process.
-pub static CELL: ArmedCell = ArmedCell::new();
 
 /// Held while the process joins or leaves a session.
 static SWITCHING: Lock = Lock::new();
@@ -48,6 +48,7 @@ const ONE_IN: u32 = 64;
 /// Makes the process one that can join sessions at any time. Call at its start.
 pub fn arm() {
     IS_ARMED.store(true, Ordering::Relaxed);
+    session::on_over(attempt);
     CELL.requested_at.store((&raw const dispatch_path::REQUESTED).addr() as u64, Ordering::Release);
     dispatch_path::arm();
 }
@@ -89,12 +90,23 @@ pub unsafe fn fork_ends() {
     unsafe { SWITCHING.unlock() };
 }
 
+/// Opens the gate of this thread's block if the thread has left the recorder by a jump, and does not
+/// come to it again as long as recording is off.
+fn reset_stale_guard() {
+    // A word of this function's own, which stays until it returns, stands for the return address.
+    let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
+    if let Some(block) = thread::enter::<ThreadBlock>((&raw const words[1]).addr() as u64) {
+        block.head.leave();
+    }
+    core::hint::black_box(&words);
+}
+
 /// Leaves the session, which is over, if no thread is inside. Does nothing if the process is not
 /// armed. Makes no thread wait; takes some 10 µs if it succeeds (and the time to look at 1.3 MiB of
 /// tables in a session that samples).
 #[cold]
 #[inline(never)]
-pub(crate) fn attempt() {
+fn attempt() {
     if !is_armed() || sandbox::is_entered() || OBSERVER.load(Ordering::Relaxed).is_null() {
         return;
     }
@@ -109,6 +121,7 @@ pub(crate) fn attempt() {
     }
     session::turn_off();
     CELL.state.store(state::LEAVING, Ordering::Release);
+    reset_stale_guard();
     let Some(process) = Process::known() else { return };
     // SAFETY: `leave_session` requires a block that stays mapped: listed ones do.
     process.blocks().for_each(|block| unsafe { block::leave_session(block) });
@@ -143,10 +156,4 @@ pub(crate) fn attempt() {
     OBSERVER.store(ptr::null_mut(), Ordering::Release);
     CELL.page_at.store(0, Ordering::Relaxed);
     CELL.state.store(state::ARMED, Ordering::Release);
-}
-
-/// Keeps the address of the session page where the recorder looks for it.
-pub(crate) fn publish_page() {
-    let page_at: &AtomicU64 = &CELL.page_at;
-    page_at.store(session::page_address(), Ordering::Release);
 }

@@ -21,6 +21,7 @@ pub mod arch;
 pub mod attach;
 pub mod block;
 mod capture;
+pub mod cell;
 mod common_ring;
 pub mod connect;
 mod emit;

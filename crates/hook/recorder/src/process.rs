@@ -92,8 +92,8 @@ pub unsafe fn start(address: Address, first_top: u64, is_late: bool) {
 ///
 /// # Safety
 ///
-/// [`start`] has been called; at the first call no thread has a block yet; and the functions are the
-/// process's C library's.
+/// [`start`] has been called; at the first call no thread has a block yet; and the functions are
+/// the process's C library's.
 pub unsafe fn create_key(library: KeyFunctions) {
     static IS_CREATED: AtomicBool = AtomicBool::new(false);
     if session::is_on() && !IS_CREATED.swap(true, Ordering::Relaxed) {

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use heapledger_core::sys;
 use heapledger_wire::session::SessionPage;
 
+use crate::cell::CELL;
 use crate::connect::{self, Address};
-use crate::leave;
 
 static STATE: AtomicU32 = AtomicU32::new(STATE_UNDECIDED);
 const STATE_UNDECIDED: u32 = 0;
@@ -64,6 +64,25 @@ pub(crate) fn turn_on() {
 #[cold]
 pub fn turn_off() {
     STATE.store(STATE_OFF, Ordering::SeqCst);
+}
+
+/// A `fn()`, or null.
+static OVER_HANDLER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Calls `handler` whenever a call finds the session to be over.
+pub(crate) fn on_over(handler: fn()) {
+    OVER_HANDLER.store(handler as *mut (), Ordering::Release);
+}
+
+/// Handles that a call has found the session to be over.
+#[cold]
+pub(crate) fn notice_over() {
+    let handler = OVER_HANDLER.load(Ordering::Acquire);
+    if !handler.is_null() {
+        // SAFETY: `transmute` requires that the pointer is a `fn()`. It is not null, and `on_over`,
+        // which stores all others, makes them from a `fn()`.
+        unsafe { core::mem::transmute::<*mut (), fn()>(handler)() };
+    }
 }
 
 /// True if the program ran before it joined the session.
@@ -129,11 +148,6 @@ pub(crate) fn is_gone() -> bool {
     connect::is_gone(address())
 }
 
-/// Returns the address of the session page, 0 if there is none.
-pub(crate) fn page_address() -> u64 {
-    PAGE.load(Ordering::Relaxed).expose_provenance() as u64
-}
-
 /// Returns the session page. Call only while introduced.
 #[inline(always)]
 pub(crate) fn page() -> &'static SessionPage {
@@ -141,8 +155,8 @@ pub(crate) fn page() -> &'static SessionPage {
     unsafe { &*PAGE.load(Ordering::Relaxed) }
 }
 
-/// Returns the session page, if this process or the one that forked it has been introduced. It stays
-/// mapped when the session is over; then it reads as the page of another session, or of none.
+/// Returns the session page, if this process or the one that forked it has been introduced. It
+/// stays mapped when the session is over; then it reads as the page of another session, or of none.
 #[inline(always)]
 pub(crate) fn known_page() -> Option<&'static SessionPage> {
     // SAFETY: `as_ref` requires null or a live page: `PAGE` is null until `set_page` stores the
@@ -154,7 +168,7 @@ pub(crate) fn known_page() -> Option<&'static SessionPage> {
 /// Keeps the session page, which stays mapped.
 pub(crate) fn set_page(page: NonNull<SessionPage>) {
     PAGE.store(page.as_ptr(), Ordering::Release);
-    leave::publish_page();
+    CELL.page_at.store(page.as_ptr().expose_provenance() as u64, Ordering::Release);
 }
 
 /// Returns the inode of the network namespace of the calling thread.

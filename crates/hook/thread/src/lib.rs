@@ -42,8 +42,8 @@ pub use head::{GATE_OPEN, GATE_UNATTACHED, Head};
 /// # Safety
 ///
 /// Zeroed memory is a valid block, which is not attached. Blocks are handed on, never dropped, so
-/// the type has no destructor that matters. `head` and `walker` return fields of the block itself; the
-/// head is at its start.
+/// the type has no destructor that matters. `head` and `walker` return fields of the block itself;
+/// the head is at its start.
 pub unsafe trait Block: Sized + 'static {
     /// Returns the gate, the guard and the list link.
     fn head(&mut self) -> &mut Head<Self>;
@@ -130,10 +130,11 @@ pub fn enter<B: Block>(sp: u64) -> Option<&'static mut B> {
 #[cold]
 #[inline(never)]
 fn enter_slow<B: Block>(sp: u64) -> Option<&'static mut B> {
-    let free_list = B::free_list().filter(|_| B::is_on())?;
+    let free_list = B::free_list()?;
     let (block, is_adopted) = match current::<B>() {
         Current::TornDown => return None,
-        Current::None => (adopt(free_list, sp)?, true),
+        Current::None if B::is_on() => (adopt(free_list, sp)?, true),
+        Current::None => return None,
         Current::Block(block) => (block, false),
     };
     // SAFETY: as in `open`.
@@ -149,6 +150,11 @@ fn enter_slow<B: Block>(sp: u64) -> Option<&'static mut B> {
             block.head().close(sp);
             return Some(block);
         }
+    }
+    // A guard that was stale has been reset all the same.
+    if !B::is_on() {
+        block.head().gate = GATE_UNATTACHED;
+        return None;
     }
     free_list.list(block);
     block.attach(sp).then_some(block)

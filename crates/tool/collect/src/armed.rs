@@ -81,7 +81,7 @@ pub enum Denial {
     OtherUser,
     /// Yama restricts debugging: the value of `kernel.yama.ptrace_scope`.
     Yama(u8),
-    /// It has declared that its memory is not to be read, or runs with other rights than its user's.
+    /// It has declared its memory private, or runs with other rights than its user's.
     Protected,
 }
 
@@ -175,8 +175,8 @@ impl ArmedProcess {
         self.memory.write_all_at(&over.to_ne_bytes(), mode_at).map_err(gone)
     }
 
-    /// Asks the process to join a session. It does so at its next call of malloc, calloc, realloc or
-    /// free.
+    /// Asks the process to join a session. It does so at its next call of malloc, calloc, realloc
+    /// or free.
     pub(crate) fn ask(&self, address: &OsString) -> io::Result<()> {
         let bytes = address.as_bytes();
         if bytes.len() > ADDRESS_LENGTH_MAX {

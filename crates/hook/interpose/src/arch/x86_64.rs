@@ -267,7 +267,7 @@ pub(crate) mod armed {
                     "cmp dword ptr [rip + {requested}], 0",
                     "jne 2f",
                     "jmp qword ptr [rip + {next} + {offset}]",
-                    // The stack pointer is 8 below a multiple of 16 here, and a multiple at the call.
+                    // The stack pointer becomes a multiple of 16, as a call requires.
                     "2:",
                     "push rdi",
                     "push rsi",

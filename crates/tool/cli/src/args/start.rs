@@ -17,7 +17,7 @@ use crate::args::values;
 ///     $ heapledger start 4411 --duration 30s -o server.hl
 ///
 /// A program that was started with the library in LD_PRELOAD is armed: nothing is
-/// recorded, at the cost of three instructions for each call, until this command
+/// recorded, at the cost of four instructions for each call, until this command
 /// asks for it. The program, and all that it starts from then on, is recorded until
 /// Ctrl-C, the end of the duration, or `heapledger stop PID`. It goes on, and can be
 /// started again. What it allocated before is not in the recording. Without PID,

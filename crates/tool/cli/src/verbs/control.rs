@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Control, request: ControlRequest, out: &mut Output
 /// Begins to record an armed program, or to resume a recording.
 pub(crate) fn start(arguments: &Start, out: &mut Output) -> Result<()> {
     let Some(target) = arguments.control.target.as_deref() else {
-        // What is recorded is resumed; otherwise the programs that could be.
+        // A recording is resumed; without one, the programs that could be recorded are listed.
         return match running()?.is_empty() && arguments.control.data.form().is_none() && armed::list(out)? {
             true => Ok(()),
             false => run(&arguments.control, ControlRequest::Start, out),
@@ -54,6 +54,10 @@ pub(crate) fn start(arguments: &Start, out: &mut Output) -> Result<()> {
     let all = running()?;
     let is_known = all.iter().any(|running| is_meant(&running.status, target));
     let Ok(pid) = target.parse::<u32>() else { return run(&arguments.control, ControlRequest::Start, out) };
+    let wants_file = arguments.output.is_some() || arguments.duration.is_some() || arguments.sample.is_some();
+    if is_known && wants_file {
+        return Err(armed::refusal(ArmError::Recorded { pid }));
+    }
     if is_known {
         return run(&arguments.control, ControlRequest::Start, out);
     }

@@ -12,6 +12,7 @@ mod advise;
 mod agreement;
 mod allocators;
 mod arenas;
+mod armed;
 mod browser;
 mod bypasses;
 mod c;

@@ -168,8 +168,8 @@ struct ImageJson {
     command: String,
     executable: String,
     how: &'static str,
-    /// The time for which the process had run before it was attached to; null if it was recorded from
-    /// its start.
+    /// The time for which the process had run before it was attached to; null if it was recorded
+    /// from its start.
     age_seconds: Option<f64>,
     start_time_seconds: Option<f64>,
     end_time_seconds: Option<f64>,
