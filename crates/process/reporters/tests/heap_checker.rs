@@ -34,9 +34,9 @@ fn main() {
     assert!(bytes >= BLOCKS * BYTES && slots > BLOCKS, "{bytes} bytes in {slots} slots");
     // All blocks are on a page each.
     assert_eq!(of("explicit/phc/fragmentation"), slots * 4096 - bytes);
-    assert!(of("explicit/phc/metadata") >= slots * 64);
-    let of_kind = |kind| reports.reports.iter().filter(|report| report.kind == kind);
-    assert_eq!(of_kind(Kind::NonHeap).filter(|report| report.path.starts_with("explicit/phc/")).count(), 2);
+    assert!(of("explicit/phc/metadata") > slots * 50);
+    let of_kind = reports.reports.iter().filter(|report| report.kind == Kind::NonHeap);
+    assert_eq!(of_kind.filter(|report| report.path.starts_with("explicit/phc/")).count(), 2);
     // The C library does not know the checker's blocks.
     let by_c_library = of("heap/glibc/allocated/arenas") + of("heap/glibc/allocated/mapped");
     assert_eq!(of("heap-allocated"), by_c_library + bytes);
