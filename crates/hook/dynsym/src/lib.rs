@@ -169,10 +169,10 @@ impl Objects<'_> {
         self.lookup_where(|object| object.path() == path, name)
     }
 
-    /// True if a loaded object calls functions that allocate, free or look at blocks, other than the
-    /// malloc functions: C++ operators that an allocator defines (jemalloc, tcmalloc), or functions
-    /// with names of an allocator's own (`mallocx`, `mi_malloc`). Observers of the malloc functions
-    /// do not see these calls.
+    /// True if a loaded object calls functions that allocate, free or look at blocks, and are none
+    /// of the malloc functions: C++ operators that an allocator defines (jemalloc, tcmalloc), or
+    /// functions with names of an allocator's own (`mallocx`, `mi_malloc`). Observers of the malloc
+    /// functions do not see these calls.
     ///
     /// An allocator that merely has such functions does no harm: in redis, which is written in C,
     /// jemalloc gets calls of the malloc functions alone.

@@ -85,8 +85,8 @@ impl SharedRegister {
         })
     }
 
-    /// Takes a block out, changes it, or leaves it as it is: as `decide` says, which is called under
-    /// the lock of its shard. Returns its other result; `None` for a key that is not there.
+    /// Takes a block out, changes it, or leaves it as it is: as `decide` says, which is called
+    /// under the lock of its shard. Returns its other result; `None` for a key that is not there.
     pub fn resolve<R>(&self, key: Key, decide: impl FnOnce(&LiveBlock) -> (Resolution, R)) -> Option<R> {
         let mut shard = self.shard(key);
         let position = shard.register.position(key);
@@ -113,8 +113,8 @@ impl SharedRegister {
         Some(result)
     }
 
-    /// Starts to fetch the memory that the next call with this key will touch. Takes the lock of its
-    /// shard.
+    /// Starts to fetch the memory that the next call with this key will touch. Takes the lock of
+    /// its shard.
     pub fn prefetch(&self, key: Key) {
         self.shard(key).register.prefetch_as_one_of(SHARDS, key);
     }

@@ -4,8 +4,8 @@ use heapledger_core::{StackId, ThreadId};
 use heapledger_inprocess::{capture, query};
 
 use crate::canary::{FILL, FoundBytes};
-use crate::observe::REGISTER;
 use crate::quarantine;
+use crate::register::REGISTER;
 use crate::report::{self, Kind, Report};
 use crate::stamp::{Stamp, freed_at};
 

@@ -16,6 +16,9 @@ use crate::stamp::{Stamp, freed_at};
 /// freed earlier.
 pub const FREED_MAX: usize = 1 << 16;
 
+/// The blocks that were freed last.
+pub(crate) static FREED: Table = Table::new();
+
 /// A block that was freed.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

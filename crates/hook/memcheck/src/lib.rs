@@ -30,6 +30,7 @@ mod fault;
 mod freed;
 mod observe;
 mod quarantine;
+mod register;
 mod replace;
 mod stamp;
 mod thread;
@@ -53,7 +54,9 @@ pub use observe::{has_seen_blocks, missed};
 pub use quarantine::set_quarantine;
 pub use thread::{distrust_operators, operator_delete, operator_new};
 
-use observe::{FREED, OBSERVER, Overwritten, REGISTER};
+use freed::FREED;
+use observe::{OBSERVER, Overwritten};
+use register::REGISTER;
 use replace::REPLACEMENT;
 use report::Report;
 use stamp::{Stamp, guarded};

@@ -7,13 +7,14 @@ use heapledger_core::hooks::{Caller, Observer, Pointer};
 use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
 use heapledger_inprocess::capture;
-use heapledger_ledger::{Key, LiveBlock, Resolution, SharedRegister, Time};
+use heapledger_ledger::{Key, LiveBlock, Resolution, Time};
 
 use crate::call::Call;
 use crate::canary;
 use crate::canary::{Changed, Front};
-use crate::freed::{self, FreedBlock};
+use crate::freed::{FREED, FreedBlock};
 use crate::quarantine;
+use crate::register::REGISTER;
 use crate::report::{Kind, Report, is_stopped, note};
 use crate::stamp::{Stamp, freed_at, guarded};
 use crate::thread::{self, Freeing};
@@ -32,9 +33,6 @@ pub(crate) static OBSERVER: Observer = Observer {
     ..Observer::new(malloc, free)
 };
 
-/// The live blocks, and those in quarantine, with a `Stamp` each.
-pub(crate) static REGISTER: SharedRegister = SharedRegister::new();
-pub(crate) static FREED: freed::Table = freed::Table::new();
 /// The number of calls that could not be handled: in signal handlers that interrupted a hook.
 static MISSED: AtomicU64 = AtomicU64::new(0);
 /// True if the checks have run since before the first block.

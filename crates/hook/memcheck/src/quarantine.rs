@@ -27,8 +27,8 @@ use heapledger_ledger::{Key, LiveBlock, Resolution, Time};
 
 use crate::call::Call;
 use crate::canary::{Changed, Front, Guarded, LENGTH, behind};
-use crate::freed::FreedBlock;
-use crate::observe::{FREED, REGISTER};
+use crate::freed::{FREED, FreedBlock};
+use crate::register::REGISTER;
 use crate::report::{self, Kind, Report};
 use crate::stamp::{Stamp, freed_at, guarded};
 

@@ -10,7 +10,7 @@ use heapledger_ledger::{Key, LiveBlock};
 
 use crate::canary::{self, FILL, Front, Guarded};
 use crate::freed::FreedBlock;
-use crate::observe::REGISTER;
+use crate::register::REGISTER;
 use crate::stamp::Stamp;
 use crate::thread::{self, Freeing};
 use crate::{quarantine, report};

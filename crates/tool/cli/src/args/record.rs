@@ -235,10 +235,11 @@ pub(crate) struct Run {
 ///
 /// The check finds blocks that are freed twice, or by a function that does not go
 /// with the one that allocated them (malloc and delete, new[] and delete), or with
-/// a wrong size; frees of addresses that are not blocks; writes in front of a block,
-/// as far as 16 bytes, and past its end (`--past-end`), when it is freed,
-/// reallocated, or live at the exit; and writes to blocks that were freed, as long as these are kept from
-/// reuse (`--quarantine`), when they are given back, or at the exit.
+/// a wrong size; frees of addresses that are not blocks; writes in front of a
+/// block, as far as 16 bytes, and past its end (`--past-end`), when it is freed,
+/// reallocated, or live at the exit; and writes to blocks that were freed, as long
+/// as these are kept from reuse (`--quarantine`), when they are given back, or at
+/// the exit.
 ///
 ///     $ heapledger check -- ./server --port 8080
 ///     $ heapledger check --error-exitcode 9 -- ./run-tests

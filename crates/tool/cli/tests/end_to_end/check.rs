@@ -236,8 +236,8 @@ fn the_errors_of_the_heap_checker() {
     assert_eq!(report["misuses"][0]["bytes"], 56, "{report:#}");
 }
 
-/// With a shared jemalloc, C programs are checked like any others: it is not asked for a block other
-/// than by the malloc functions. A program that calls another of its functions is not checked.
+/// With a shared jemalloc, C programs are checked like any others, since they get all blocks by the
+/// malloc functions. A program that calls another of jemalloc's functions is not checked.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_shared_allocator_of_a_c_program() {
