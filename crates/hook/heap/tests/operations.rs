@@ -362,7 +362,7 @@ fn statistics_can_be_asked_while_runs_come_and_go() {
     const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
     let _alone = alone();
     thread::scope(|scope| {
-        // So many rounds, whatever the other thread sees: its failure must not leave this one alone.
+        // So many rounds, whatever the other thread sees: this one ends if that fails.
         let caller = scope.spawn(|| {
             for _ in 0..ROUNDS {
                 // More than a chunk, and all of it is free again: chunks are unmapped by the trim.

@@ -635,10 +635,10 @@ codes! {
         cause: "`heapledger doctor` found an allocator in the program's file or in a library. To see the calls of a function \
                 there, its first instructions have to be replaced by a jump. Those of the function that is named cannot be: it \
                 is too short, a branch leads into its middle, or it throws on failure and the allocator has no function that \
-                returns null instead.",
+                returns null instead. Or the file is stripped, and some functions are not found.",
         consequence: "Blocks that come from that function alone would not be seen. The other functions are not affected.",
-        remedy: "Link the allocator as a shared library, or build it without the option that made the function so (`-Os`, for \
-                 example). `heapledger doctor --json PROGRAM` lists all functions and the reasons.",
+        remedy: "Link the allocator as a shared library; do not strip the program; or build it without the option that made \
+                 the function so (`-Os`, for example). `heapledger doctor --json PROGRAM` lists all functions and the reasons.",
     }
     /// A replay of another recording
     OtherReplay = 99 {

@@ -58,6 +58,16 @@ fn the_compiler_of_rust_has_jemalloc() {
     assert!(allocator["entries"].as_array().unwrap().iter().all(|entry| entry["can_be_redirected"] == true));
     let text = heapledger(["doctor".as_ref(), rustc.as_os_str()]).text();
     assert!(text.contains("jemalloc is inside rustc, found by "), "{text}");
+
+    // Stripped, it exports `malloc`, but not `mallocx`.
+    let scratch = Scratch::new();
+    let stripped = scratch.file("stripped");
+    let Some(strip) = installed("strip") else { return };
+    assert!(Command::new(strip).arg("-o").arg(&stripped).arg(&rustc).status().unwrap().success());
+    let answer = doctor(&stripped);
+    let (allocator, codes) = inside(&answer);
+    assert_eq!((&allocator["family"], codes), (&Value::from("jemalloc"), vec!["HL0098"]), "{answer:#}");
+    assert_eq!(allocator["is_complete"], false);
 }
 
 #[test]

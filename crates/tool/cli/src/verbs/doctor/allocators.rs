@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use heapledger_entries::{Allocator, Entry, Family, Module, Plan, find, plan_all};
+use heapledger_wire::entries::EntryKind;
 use serde::Serialize;
 
 use super::{Check, State};
@@ -21,6 +22,8 @@ pub(super) struct InnerAllocator {
     prefix: String,
     /// Its functions that allocate, resize and free blocks, by address.
     entries: Vec<InnerEntry>,
+    /// False if the file is stripped and functions that it does not export are missing above.
+    is_complete: bool,
 }
 
 /// An entry point of an allocator.
@@ -51,13 +54,18 @@ pub(super) fn look(program: &Path, libraries: &[PathBuf]) -> Vec<InnerAllocator>
 
 fn in_file(path: &Path) -> Vec<InnerAllocator> {
     let Ok(module) = Module::open(path) else { return vec![] };
-    let allocators = find(&module).unwrap_or_default().allocators;
-    let plans = plan_all(&module, &allocators);
-    allocators.iter().zip(&plans).map(|(allocator, plan)| InnerAllocator::new(path, allocator, plan)).collect()
+    let found = find(&module).unwrap_or_default();
+    let plans = plan_all(&module, &found.allocators);
+    // Every jemalloc has this function, and Rust programs call it.
+    let is_complete = |allocator: &Allocator| {
+        found.has_names || allocator.family != Family::Jemalloc || allocator.entry(EntryKind::Mallocx).is_some()
+    };
+    let new = |(allocator, plan)| InnerAllocator::new(path, allocator, plan, is_complete(allocator));
+    found.allocators.iter().zip(&plans).map(new).collect()
 }
 
 impl InnerAllocator {
-    fn new(path: &Path, allocator: &Allocator, plan: &Plan) -> InnerAllocator {
+    fn new(path: &Path, allocator: &Allocator, plan: &Plan, is_complete: bool) -> InnerAllocator {
         let entry = |entry: &Entry| {
             let refused = plan.refused.iter().find(|refused| refused.entry == *entry);
             InnerEntry {
@@ -71,7 +79,7 @@ impl InnerAllocator {
         // Functions that only ask about blocks are not redirected.
         let entries = allocator.entries.iter().filter(|entry| entry.kind.is_event()).map(entry).collect();
         let prefix = allocator.prefix.clone();
-        InnerAllocator { path: path.to_owned(), family: allocator.family.name(), prefix, entries }
+        InnerAllocator { path: path.to_owned(), family: allocator.family.name(), prefix, entries, is_complete }
     }
 
     /// Returns a finding about the allocator.
@@ -88,6 +96,11 @@ impl InnerAllocator {
             self.entries.len(),
         );
         let refused: Vec<&InnerEntry> = self.entries.iter().filter(|entry| !entry.can_be_redirected).collect();
+        if !self.is_complete {
+            let text = format!("{text}; others, which it does not export, are not found: the file is stripped");
+            let hint = "keep its symbol table: do not strip it, or install its debug file";
+            return Check::problem("inside", State::Note, Code::Irredirectable, text, hint);
+        }
         let [first, ..] = refused.as_slice() else {
             return Check::good("inside", format!("{text}; all could be redirected"));
         };
