@@ -90,6 +90,7 @@ fn exactly_the_allocations_that_are_asked_for_are_sampled() {
     blocks_that_are_taken_out_of_turn();
     every_block();
     blocks_of_several_classes();
+    sizes_that_are_only_reallocated();
 }
 
 /// The statistics have the sampler's memory, each part where the allocator's own is.
@@ -232,6 +233,28 @@ fn blocks_of_several_classes() {
         let expected = 398 * share;
         assert!((expected * 8 / 10..expected * 12 / 10).contains(&count), "{size}: {count} instead of {expected}");
     }
+}
+
+/// A sample that fell to a size of which blocks are only reallocated becomes one of another size.
+fn sizes_that_are_only_reallocated() {
+    DELAYS.set(None);
+    drain();
+    let mut block = heap::allocate(100);
+    let mut reallocate = |times: usize| {
+        for _ in 0..times {
+            for size in [300, 100] {
+                // SAFETY: a block of this allocator, which nobody else uses.
+                block = unsafe { heap::reallocate(block, size) };
+                assert!(!is_sampled(block));
+            }
+        }
+    };
+    // From here on, both sizes wait for an allocation.
+    DELAYS.set(Some((1, 100)));
+    reallocate(3000);
+    DELAYS.set(None);
+    reallocate(100);
+    assert!((0..5000).any(|_| is_sampled(heap::allocate(24))));
 }
 
 /// Makes allocations until the counts of the former delays are used up.
