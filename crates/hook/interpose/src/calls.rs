@@ -117,21 +117,21 @@ macro_rules! twice {
 /// Defines functions for the thunks of a program in which entry points have been redirected: the
 /// same calls may have come through one of them already, and may come to one behind.
 macro_rules! outermost {
-    ($($from:ident: $with:ident($($argument:ident: $type:ty),*) -> $result:ty, by $name:ident;)*) => {
+    ($($from:ident: $plain:ident($($argument:ident: $type:ty),*) -> $result:ty, by $name:ident;)*) => {
         $(
             pub(crate) extern "C" fn $from($($argument: $type,)* sp: u64, rbp: u64) -> $result {
                 let Some(_outermost) = nesting::begin(sp) else { return call!(Program, $name($($argument),*)) };
-                $with(Program, $($argument,)* sp, rbp)
+                $plain($($argument,)* sp, rbp)
             }
         )*
     };
 }
 
 outermost! {
-    malloc_outermost: malloc_with(size: usize) -> Pointer, by malloc;
-    calloc_outermost: calloc_with(count: usize, each: usize) -> Pointer, by calloc;
-    realloc_outermost: realloc_with(old: Pointer, size: usize) -> Pointer, by realloc;
-    free_outermost: free_with(block: Pointer) -> (), by free;
+    malloc_outermost: malloc_from(size: usize) -> Pointer, by malloc;
+    calloc_outermost: calloc_from(count: usize, each: usize) -> Pointer, by calloc;
+    realloc_outermost: realloc_from(old: Pointer, size: usize) -> Pointer, by realloc;
+    free_outermost: free_from(block: Pointer) -> (), by free;
 }
 
 twice! {

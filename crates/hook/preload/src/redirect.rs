@@ -8,8 +8,8 @@
 //! resolver redirects, and returns the address of the constructor.
 //!
 //! The linker resolves such functions after all other relocations of a library, and relocates the
-//! program's modules from the last to the first. So our own data and the C library can be used then.
-//! Thread-local storage cannot: the linker initializes it later, and nothing here needs it.
+//! program's modules from the last to the first. So our own data and the C library can be used
+//! then. Thread-local storage cannot: the linker initializes it later, and nothing here needs it.
 
 use heapledger_interpose::initialise;
 use heapledger_recorder::connect::{self, Address};

@@ -14,7 +14,7 @@ use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH, Request,
+    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, NAME_LENGTH, PAGE_LENGTH, PLAN_PENDING, REQUEST_LENGTH, Request,
     RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
@@ -166,6 +166,8 @@ enum Timeout {
     /// A number of nanoseconds, whether the recorder is at work or not: for the time before there
     /// is a session page, which has the recorder's heartbeat.
     Fixed(u64, Watchdog),
+    /// The time for which a plan of redirection may be made; the recorder is at work.
+    Plan(Watchdog),
     /// Waits for ever.
     Never,
     /// Does not wait.
@@ -177,6 +179,8 @@ impl Timeout {
     /// attempts.
     const FIXED_NANOSECONDS: u64 = 5_000_000_000;
     const FIXED_AGAIN_NANOSECONDS: u64 = 100_000_000;
+    /// The time for which a plan is waited for.
+    const PLAN_NANOSECONDS: u64 = 30_000_000_000;
 
     fn new(address: &Address, page: Option<&'static SessionPage>) -> Timeout {
         match page {
@@ -200,6 +204,7 @@ impl Timeout {
                 }
                 has_expired
             }
+            Timeout::Plan(watchdog) => watchdog.poll(0) >= Self::PLAN_NANOSECONDS,
             Timeout::Never => false,
             Timeout::Immediate => true,
         }
@@ -240,7 +245,8 @@ pub fn request(
 
 /// Asks how the entry points of allocators inside of this program are redirected, and calls
 /// `install` with the plan's file and the length of the plan in it; not if there is nothing to
-/// redirect. `thunk` is the address to which redirected entries lead. The file is closed afterwards.
+/// redirect. `thunk` is the address to which redirected entries lead. The file is closed
+/// afterwards.
 ///
 /// To be called before anything else of this crate, while the process has one thread.
 pub fn request_entries<R>(
@@ -256,7 +262,10 @@ pub fn request_entries<R>(
         let socket = Socket::connect(address, &mut timeout)?;
         let arguments = RequestArguments { kind: RequestKind::Entries, image: 0, fork: 0, node_base: 0 };
         socket.send(&message(address, arguments, thunk), &mut timeout)?;
-        let (answer, descriptors) = socket.receive(&mut timeout)?;
+        let (mut answer, mut descriptors) = socket.receive(&mut timeout)?;
+        if answer.refused == 0 && answer.image == PLAN_PENDING {
+            (answer, descriptors) = socket.receive(&mut Timeout::Plan(Watchdog::new(0)))?;
+        }
         if answer.refused != 0 {
             return Err(Refusal::Permanent);
         }

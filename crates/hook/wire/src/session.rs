@@ -297,6 +297,10 @@ pub struct Answer {
     pub ring_length: u64,
 }
 
+/// The [`Answer::image`] that says that a plan is being made: another answer follows. So a program
+/// waits for a plan as long as it takes, but not for a recorder that stands still.
+pub const PLAN_PENDING: u32 = 1;
+
 /// Bytes of an [`Answer`].
 pub const ANSWER_LENGTH: usize = size_of::<Answer>();
 

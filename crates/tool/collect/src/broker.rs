@@ -17,7 +17,9 @@ use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::arch;
 use heapledger_recording::{ImageEndReason, ImageId, ImageOrigin};
 use heapledger_wire::event::units;
-use heapledger_wire::session::{ANSWER_LENGTH, Answer, NAME_LENGTH, REQUEST_LENGTH, Request, RequestKind};
+use heapledger_wire::session::{
+    ANSWER_LENGTH, Answer, NAME_LENGTH, PLAN_PENDING, REQUEST_LENGTH, Request, RequestKind,
+};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -29,7 +31,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::error::RecordError;
 use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
 use crate::process::{self, Description};
-use crate::redirection::Redirections;
+use crate::redirection;
 use crate::session::Session;
 use crate::shared::{Page, Pool, SharedRing};
 use crate::unix;
@@ -86,7 +88,6 @@ impl Broker {
             processes: HashMap::new(),
             images: Vec::new(),
             ended: Vec::new(),
-            redirections: Arc::default(),
         };
         let thread = std::thread::Builder::new().name("broker".into()).spawn(move || state.run());
         Ok(Broker { orders, wake, thread: Some(thread.map_err(RecordError::session(failed))?) })
@@ -133,7 +134,6 @@ struct State {
     /// The images, indexed by their ids.
     images: Vec<Image>,
     ended: Vec<Ended>,
-    redirections: Arc<Redirections>,
 }
 
 struct Client {
@@ -335,8 +335,9 @@ impl State {
         let nothing = Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 };
         let Some((pid, _)) = self.peer(connection.as_fd()) else { return };
         let Ok(answered) = connection.try_clone() else { return send(connection, nothing, &[]) };
-        let (redirections, thunk) = (Arc::clone(&self.redirections), request.thunk);
-        let make = move || match redirections.plan(pid, thunk) {
+        let thunk = request.thunk;
+        send(connection, Answer { image: PLAN_PENDING, ..nothing }, &[]);
+        let make = move || match redirection::plan(pid, thunk) {
             Some(plan) => send(&answered, Answer { common_length: plan.length as u64, ..nothing }, &[plan.fd]),
             None => send(&answered, nothing, &[]),
         };

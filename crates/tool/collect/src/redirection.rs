@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use heapledger_entries::{Allocator, Family, Module};
 use heapledger_symbols::Headers;
@@ -28,11 +28,9 @@ use stubs::Stubs;
 /// The most files whose allocators are kept.
 const FILES_MAX: usize = 4096;
 
-/// Makes plans for the programs of a session.
-#[derive(Debug, Default)]
-pub(crate) struct Redirections {
-    files: Mutex<HashMap<FileKey, Arc<[ModulePlan]>>>,
-}
+/// The allocators of the files that have been examined. One table for the process, so that the
+/// command, which says what will be recorded, has done the work before the program waits for it.
+static FILES: LazyLock<Mutex<HashMap<FileKey, Arc<[ModulePlan]>>>> = LazyLock::new(Mutex::default);
 
 /// A file that has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,84 +60,85 @@ pub(crate) struct PlanFile {
     pub(crate) length: usize,
 }
 
-impl Redirections {
-    /// Makes the plan for a process whose threads wait for it. `None` if nothing is to be
-    /// redirected, or the process cannot be examined. `thunk` is the address to which stubs lead.
-    pub(crate) fn plan(&self, pid: u32, thunk: u64) -> Option<PlanFile> {
-        let mut mappings = Mappings::of(pid)?;
-        let modules = mappings.modules();
-        // A sanitizer's own allocator has to be left alone, and keeps shadow memory near everything.
-        if modules.iter().any(|module| is_sanitizer(&module.path)) {
-            return None;
-        }
-        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        let (mut regions, mut jumps, mut code) = (Vec::new(), Vec::new(), Vec::new());
-        for module in modules.iter().filter(|module| !is_known_without(&module.path)) {
-            for found in self.allocators(pid, module, module.path == program).iter() {
-                let Some(bias) = found.headers.bias(module.start, module.offset) else { continue };
-                let mut stubs = Stubs::new(&found.plan, bias, thunk);
-                let length = (stubs.length_max() as u64).next_multiple_of(PAGE_LENGTH);
-                let is_full = regions.len() == REGIONS_MAX
-                    || jumps.len() + found.plan.patches.len() > JUMPS_MAX
-                    || code.len() as u64 + length > PLAN_LENGTH_MAX as u64 / 2;
-                if is_full || found.plan.patches.is_empty() {
-                    continue;
-                }
-                let Some(address) = mappings.take_gap_near(module, length) else { continue };
-                let usable = found.usable.map_or(0, |usable| usable.wrapping_add(bias));
-                let (bytes, own_jumps) = stubs.place(address, usable);
-                if own_jumps.is_empty() {
-                    continue;
-                }
-                regions.push(Region { address, length, offset: code.len() as u64 });
-                jumps.extend(own_jumps);
-                code.extend(bytes);
-                code.resize(code.len().next_multiple_of(PAGE_LENGTH as usize), 0);
-                code.resize(regions.iter().map(|region| region.length as usize).sum(), 0);
+/// Makes the plan for a process whose threads wait for it. `None` if nothing is to be
+/// redirected, or the process cannot be examined. `thunk` is the address to which stubs lead.
+pub(crate) fn plan(pid: u32, thunk: u64) -> Option<PlanFile> {
+    let mut mappings = Mappings::of(pid)?;
+    let modules = mappings.modules();
+    // A sanitizer's own allocator has to be left alone, and keeps shadow memory near everything.
+    if modules.iter().any(|module| is_sanitizer(&module.path)) {
+        return None;
+    }
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let (mut regions, mut jumps, mut code) = (Vec::new(), Vec::new(), Vec::new());
+    for module in modules.iter().filter(|module| !is_known_without(&module.path)) {
+        for found in allocators_of(pid, module, module.path == program).iter() {
+            let Some(bias) = found.headers.bias(module.start, module.offset) else { continue };
+            let mut stubs = Stubs::new(&found.plan, bias, thunk);
+            let length = (stubs.length_max() as u64).next_multiple_of(PAGE_LENGTH);
+            let is_full = regions.len() == REGIONS_MAX
+                || jumps.len() + found.plan.patches.len() > JUMPS_MAX
+                || code.len() as u64 + length > PLAN_LENGTH_MAX as u64 / 2;
+            if is_full || found.plan.patches.is_empty() {
+                continue;
             }
+            let Some(address) = mappings.take_gap_near(module, length) else { continue };
+            let usable = found.usable.map_or(0, |usable| usable.wrapping_add(bias));
+            let (bytes, own_jumps) = stubs.place(address, usable);
+            if own_jumps.is_empty() {
+                continue;
+            }
+            regions.push(Region { address, length, offset: code.len() as u64 });
+            jumps.extend(own_jumps);
+            code.extend(bytes);
+            code.resize(code.len().next_multiple_of(PAGE_LENGTH as usize), 0);
+            code.resize(regions.iter().map(|region| region.length as usize).sum(), 0);
         }
-        if jumps.is_empty() {
-            return None;
-        }
-        let length = Plan::length(regions.len(), jumps.len());
-        let before = (length as u64).next_multiple_of(PAGE_LENGTH);
-        for region in &mut regions {
-            region.offset += before;
-        }
-        let mut bytes = Vec::with_capacity(before as usize + code.len());
-        Plan::encode(&regions, &jumps, |word| bytes.extend(word.to_ne_bytes()));
-        bytes.resize(before as usize, 0);
-        bytes.extend(code);
-        Some(PlanFile { fd: sealed_file(&bytes).ok()?, length })
     }
+    if jumps.is_empty() {
+        return None;
+    }
+    let length = Plan::length(regions.len(), jumps.len());
+    let before = (length as u64).next_multiple_of(PAGE_LENGTH);
+    for region in &mut regions {
+        region.offset += before;
+    }
+    let mut bytes = Vec::with_capacity(before as usize + code.len());
+    Plan::encode(&regions, &jumps, |word| bytes.extend(word.to_ne_bytes()));
+    bytes.resize(before as usize, 0);
+    bytes.extend(code);
+    Some(PlanFile { fd: sealed_file(&bytes).ok()?, length })
+}
 
-    /// Returns the allocators in a module that are redirected.
-    fn allocators(&self, pid: u32, module: &Mapped, is_program: bool) -> Arc<[ModulePlan]> {
-        let nothing = Arc::from([]);
-        let file = file_of(pid, &module.path, is_program);
-        let Ok(metadata) = fs::metadata(&file) else { return nothing };
-        // Another file may have taken the place of the one that is mapped.
-        if metadata.ino() != module.inode {
-            return nothing;
-        }
-        let key = FileKey {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            length: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            is_program,
-        };
-        let lock = || self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(&key) {
-            return Arc::clone(known);
-        }
-        let found: Arc<[ModulePlan]> = examine(&file, is_program).into();
-        let mut files = lock();
-        if files.len() < FILES_MAX {
-            files.insert(key, Arc::clone(&found));
-        }
-        found
+/// Returns the allocators in a module that are redirected.
+fn allocators_of(pid: u32, module: &Mapped, is_program: bool) -> Arc<[ModulePlan]> {
+    let file = file_of(pid, &module.path, is_program);
+    // Another file may have taken the place of the one that is mapped.
+    match fs::metadata(&file) {
+        Ok(metadata) if metadata.ino() == module.inode => allocators_in(&file, &metadata, is_program),
+        _ => Arc::from([]),
     }
+}
+
+/// Returns the allocators in a file that are redirected. A file is examined once.
+fn allocators_in(file: &Path, metadata: &fs::Metadata, is_program: bool) -> Arc<[ModulePlan]> {
+    let key = FileKey {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        length: metadata.len(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        is_program,
+    };
+    let lock = || FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = lock().get(&key) {
+        return Arc::clone(known);
+    }
+    let found: Arc<[ModulePlan]> = examine(file, is_program).into();
+    let mut files = lock();
+    if files.len() < FILES_MAX {
+        files.insert(key, Arc::clone(&found));
+    }
+    found
 }
 
 /// Returns the path by which a file of a process can be read.
@@ -187,9 +186,11 @@ pub struct RedirectedAllocator {
 }
 
 /// Returns the allocators inside of a program's file that a recording redirects. Empty if there are
-/// none, or the file cannot be read. Reads the file's symbols: some milliseconds for a large one.
+/// none, or the file cannot be read. Reads the file's symbols and, if there is an allocator, all
+/// its code, once for each file: a browser's takes seconds.
 pub fn redirected_allocators(program: &Path) -> Vec<RedirectedAllocator> {
-    let found = examine(program, true);
+    let Ok(metadata) = fs::metadata(program) else { return Vec::new() };
+    let found = allocators_in(program, &metadata, true);
     let events = |plan: &heapledger_entries::Plan| {
         let refused = plan.refused.iter().filter(|refused| refused.entry.kind.is_event());
         refused.map(|refused| refused.entry.name.clone()).collect()
@@ -211,7 +212,8 @@ fn is_redirected(allocator: &Allocator, is_program: bool) -> bool {
         // The C library's own, in a static program; and functions over malloc, whose calls of it
         // are seen.
         Family::Glibc | Family::Musl | Family::Operators | Family::RustShims => false,
-        // A library that exports malloc comes behind the preload library, and wraps the C library's.
+        // A library that exports malloc comes behind the preload library, and wraps the C
+        // library's.
         Family::Malloc => is_program,
         _ => true,
     }

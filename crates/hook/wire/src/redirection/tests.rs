@@ -48,9 +48,9 @@ fn impossible_plans_are_refused() {
         Region { address: 0x10_0001, ..REGION },
         Region { address: 0, ..REGION },
         Region { length: 0, ..REGION },
-        Region { address: u64::MAX & !0xfff, length: 0x2000, offset: 0 },
+        Region { address: !0xfff, length: 0x2000, offset: 0 },
         Region { offset: PLAN_LENGTH_MAX as u64, ..REGION },
-        Region { offset: u64::MAX & !0xfff, ..REGION },
+        Region { offset: !0xfff, ..REGION },
     ];
     let bytes = encoded(&impossible, &[]);
     assert_eq!(Plan::parse(&bytes).unwrap().regions().count(), 0);

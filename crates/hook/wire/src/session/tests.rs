@@ -13,6 +13,7 @@ fn messages_round_trip() {
         capacity: 11,
         allocator: 3,
         allocator_version: 13,
+        thunk: 13,
     };
     assert_eq!(Request::from_bytes(request.to_bytes()), request);
     let answer = Answer { refused: 0, image: 1, common_length: 2, ring_length: 3 };

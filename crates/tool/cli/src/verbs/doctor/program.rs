@@ -203,12 +203,8 @@ fn allocator(program: &Path, wraps_malloc: bool, libraries: &[PathBuf]) -> Check
     let others = libraries.iter().map(PathBuf::as_path).filter(|path| *path != found && !is_cpp_library(path));
     let wants_new = || std::iter::once(program).chain(others).any(|path| mentions(path, &heap::OPERATORS_NEW, false));
     if mentions(found, &heap::OPERATORS_NEW, true) && wants_new() {
-        let text = format!(
-            "malloc is that of {0}, and recorded; C++'s operator new is {0}'s too, and is not seen",
-            name(found)
-        );
-        let hint = "build it without that library, if it has C++ code";
-        return Check::problem("allocator", State::Warning, Code::SecondAllocator, text, hint);
+        let text = format!("malloc and C++'s operator new are those of {}: both are recorded", name(found));
+        return Check::good("allocator", text);
     }
     Check::good("allocator", format!("{}: it is used, and recorded", name(found)))
 }
