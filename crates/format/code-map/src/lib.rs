@@ -3,6 +3,7 @@
 //!
 //! Only the names of [`Wanted`] addresses are kept, so the memory that a file takes does not depend
 //! on its length.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 

@@ -106,7 +106,7 @@ fn keep(start: u64, end: u64) {
     let pages = ((end - start) / PAGE).min((1 << PAGES_BITS) - 1);
     let slot = ANNOUNCED.fetch_add(1, Ordering::Relaxed) % RANGES_MAX;
     if let Some(range) = RANGES.get(slot) {
-        range.store(start / PAGE << PAGES_BITS | pages, Ordering::Relaxed);
+        range.store((start / PAGE) << PAGES_BITS | pages, Ordering::Relaxed);
     }
 }
 

@@ -52,9 +52,10 @@ fn ranges_hold_their_addresses() {
 #[cfg(not(miri))]
 #[test]
 fn this_process_has_code_and_data() {
-    let code = maps::executable_around(ranges_hold_their_addresses as usize as u64).expect("code");
-    assert!(code.contains(&(ranges_hold_their_addresses as usize as u64)));
-    let data = &code as *const _ as u64;
+    let own = ranges_hold_their_addresses as *const () as u64;
+    let code = maps::executable_around(own).expect("code");
+    assert!(code.contains(&own));
+    let data = &raw const code as u64;
     assert_eq!(maps::executable_around(data), None);
 }
 
