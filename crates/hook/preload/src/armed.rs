@@ -13,7 +13,7 @@ use heapledger_core::sandbox;
 use heapledger_interpose::on_request;
 use heapledger_recorder::cell::CELL;
 use heapledger_recorder::connect::Address;
-use heapledger_recorder::{leave, session};
+use heapledger_recorder::{leave, process, session};
 use heapledger_wire::armed::{ADDRESS_LENGTH_MAX, NOTE_TYPE};
 
 use crate::additions;
@@ -45,6 +45,7 @@ pub(crate) fn prepare(library: Library) {
     // SAFETY: no other reference to the cell exists: this is called once, and `requested` is called
     // by entry points that are in use only after `arm`.
     unsafe { (*LIBRARY.0.get()).write(library) };
+    process::keep_id();
     on_request(requested);
     leave::arm();
 }
@@ -52,7 +53,7 @@ pub(crate) fn prepare(library: Library) {
 /// Takes a request, and joins the session. Other threads go on without it meanwhile.
 #[cold]
 fn requested() {
-    if sandbox::is_entered() {
+    if sandbox::is_entered() || process::is_in_vfork_child() {
         return;
     }
     let Some(_guard) = leave::begin_to_join() else { return };

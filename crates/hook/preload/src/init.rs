@@ -9,7 +9,7 @@ use heapledger_interpose::next::{Objects, Scope};
 use heapledger_interpose::{initialise, next_allocator, set_errno, watch_forks_of_arenas};
 use heapledger_recorder::connect::Address;
 use heapledger_recorder::hook::processes;
-use heapledger_recorder::{attach, leave, session, verify};
+use heapledger_recorder::{attach, leave, process, session, verify};
 use heapledger_unwind::modules;
 
 use crate::guard::with_guard;
@@ -167,5 +167,8 @@ extern "C" fn after_fork_in_parent() {
 
 extern "C" fn after_fork_in_child() {
     after_fork_in_parent();
+    if leave::is_armed() {
+        process::keep_id();
+    }
     with_guard(processes::child_begins);
 }

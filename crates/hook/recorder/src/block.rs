@@ -82,7 +82,7 @@ pub(crate) struct EventWriter {
 pub(crate) const INSPECT_ALL: u64 = u64::MAX;
 
 /// The page of a block that belongs to no session.
-static NO_SESSION: SessionPage = SessionPage::NONE;
+static NO_SESSION: SessionPage = SessionPage::none();
 
 impl ThreadBlock {
     /// Returns the page of the session to which the block's ring belongs. Call only if the gate has
@@ -339,7 +339,7 @@ pub(crate) unsafe fn is_inside(block: NonNull<ThreadBlock>) -> bool {
 pub(crate) unsafe fn leave_session(block: NonNull<ThreadBlock>) {
     // SAFETY: the block stays mapped by this function's `# Safety`; the field is atomic, and no
     // reference to another one is made.
-    let page = unsafe { &*(&raw const (*block.as_ptr()).page) };
+    let page = unsafe { &(*block.as_ptr()).page };
     page.store(ptr::from_ref(&NO_SESSION).cast_mut(), Ordering::SeqCst);
 }
 

@@ -90,8 +90,8 @@ pub unsafe fn fork_ends() {
     unsafe { SWITCHING.unlock() };
 }
 
-/// Opens the gate of this thread's block if the thread has left the recorder by a jump, and does not
-/// come to it again as long as recording is off.
+/// Opens the gate of this thread's block if the thread has left the recorder by a jump: it does not
+/// come to the gate again as long as recording is off.
 fn reset_stale_guard() {
     // A word of this function's own, which stays until it returns, stands for the return address.
     let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);

@@ -73,18 +73,40 @@ pub unsafe fn start(address: Address, first_top: u64, is_late: bool) {
     // SAFETY: `session::join` requires that no thread is inside a session, until `turn_on`: this
     // function's `# Safety` requires the same, and `turn_on` is called below.
     unsafe { session::join(address, is_late) };
-    if PROCESS.load(Ordering::Relaxed).is_null() {
-        let Ok(page) = sys::map_private(size_of::<Process>()) else { return session::turn_off() };
-        // SAFETY: just mapped; a zeroed `Process` is one that is not introduced.
-        if unsafe { sys::wipe_on_fork(page, size_of::<Process>()) }.is_err() {
-            return session::turn_off();
-        }
-        PROCESS.store(page.cast(), Ordering::Release);
-    }
-    if !rules::initialise() || !tree::initialise() {
+    if !map_state() || !rules::initialise() || !tree::initialise() {
         return session::turn_off();
     }
     session::turn_on();
+}
+
+/// Maps the process's state if that has not been done. False if there is no memory.
+fn map_state() -> bool {
+    if PROCESS.load(Ordering::Relaxed).is_null() {
+        let Ok(page) = sys::map_private(size_of::<Process>()) else { return false };
+        // SAFETY: just mapped; a zeroed `Process` is one that is not introduced.
+        if unsafe { sys::wipe_on_fork(page, size_of::<Process>()) }.is_err() {
+            return false;
+        }
+        PROCESS.store(page.cast(), Ordering::Release);
+    }
+    true
+}
+
+/// Keeps the id of this process, by which a child of `vfork` is recognised before the process is
+/// introduced. Call at the start of the process, and in forked children.
+pub fn keep_id() {
+    if map_state()
+        && let Some(process) = Process::known()
+    {
+        process.id.store(sys::process_id(), Ordering::Relaxed);
+    }
+}
+
+/// True if the caller is a child of `vfork`, which uses this process's memory: the collector would
+/// take it for the process. False if the id has not been kept.
+pub fn is_in_vfork_child() -> bool {
+    let id = Process::known().map_or(0, Process::id);
+    id != 0 && id != sys::process_id()
 }
 
 /// Creates the key whose destructor reports the end of a thread, at the first call. Call when the C
@@ -201,6 +223,9 @@ impl Process {
 
     /// Makes the first contact with the collector. Call under the lock.
     fn introduce(&self) -> Result<Ring, Refusal> {
+        if is_in_vfork_child() {
+            return Err(Refusal::Temporary);
+        }
         let parent = image();
         let arguments = if parent == u32::MAX {
             let kind = if session::is_late() { RequestKind::Attach } else { RequestKind::Image };

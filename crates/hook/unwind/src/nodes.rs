@@ -134,15 +134,21 @@ pub(crate) unsafe fn clear() {
         if memory.is_null() {
             continue;
         }
-        // SAFETY: `unmap` requires memory of `map_private` to which nothing refers: `reserve` has
-        // mapped it, and nobody uses nodes by this function's `# Safety`. The first segment, which
-        // is read without a check, is replaced below.
+        let (start, length) = (memory.cast::<u8>(), size_of::<Segment>());
+        // The first segment is read without a check, and stays.
         if index != 0 {
             segment.store(ptr::null_mut(), Ordering::Release);
-            unsafe { sys::unmap(memory.cast(), size_of::<Segment>()) };
-        } else if !unsafe { sys::discard(memory.cast(), size_of::<Segment>()) } {
-            // SAFETY: as above; the memory is locked and stays, so it is zeroed by hand.
-            unsafe { ptr::write_bytes(memory, 0, 1) };
+            // SAFETY: `unmap` requires memory of `map_private` to which nothing refers: `reserve`
+            // has mapped it, and nobody uses nodes by this function's `# Safety`.
+            unsafe { sys::unmap(start, length) };
+            continue;
+        }
+        // SAFETY: `discard` requires a private mapping whose content is not needed: `reserve` has
+        // mapped it, and nobody uses nodes by this function's `# Safety`.
+        if !unsafe { sys::discard(start, length) } {
+            // SAFETY: the mapping has this length. The program has locked it, so it is zeroed by
+            // hand.
+            unsafe { ptr::write_bytes(start, 0, length) };
         }
     }
     REFUSED.store(0, Ordering::Relaxed);

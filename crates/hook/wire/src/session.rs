@@ -105,20 +105,22 @@ pub struct SessionPage {
 }
 
 impl SessionPage {
-    /// The page of a thread that has joined no session.
-    pub const NONE: SessionPage = SessionPage {
-        version: AtomicU32::new(0),
-        state: AtomicU32::new(state::OVER),
-        sleeping: AtomicU32::new(0),
-        mode: AtomicU32::new(mode::OVER | mode::PAUSED | mode::IDLE),
-        without_contexts: AtomicU32::new(0),
-        rate: AtomicU32::new(0),
-        heartbeat: AtomicU32::new(0),
-        heartbeat_of_broker: AtomicU32::new(0),
-        stall_milliseconds: AtomicU32::new(0),
-        stalled_at: AtomicU64::new(0),
-        target_memory: AtomicU64::new(0),
-    };
+    /// Returns the page of a thread that has joined no session.
+    pub const fn none() -> SessionPage {
+        SessionPage {
+            version: AtomicU32::new(0),
+            state: AtomicU32::new(state::OVER),
+            sleeping: AtomicU32::new(0),
+            mode: AtomicU32::new(mode::OVER | mode::PAUSED | mode::IDLE),
+            without_contexts: AtomicU32::new(0),
+            rate: AtomicU32::new(0),
+            heartbeat: AtomicU32::new(0),
+            heartbeat_of_broker: AtomicU32::new(0),
+            stall_milliseconds: AtomicU32::new(0),
+            stalled_at: AtomicU64::new(0),
+            target_memory: AtomicU64::new(0),
+        }
+    }
 
     /// Advances the heartbeat of the collector and the writer.
     pub fn beat(&self) {

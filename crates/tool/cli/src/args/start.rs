@@ -16,12 +16,13 @@ use crate::args::values;
 ///     $ ./server --port 8080 &
 ///     $ heapledger start 4411 --duration 30s -o server.hl
 ///
-/// A program that was started with the library in LD_PRELOAD is armed: nothing is
-/// recorded, at the cost of four instructions for each call, until this command
-/// asks for it. The program, and all that it starts from then on, is recorded until
-/// Ctrl-C, the end of the duration, or `heapledger stop PID`. It goes on, and can be
-/// started again. What it allocated before is not in the recording. Without PID,
-/// lists the armed programs, if nothing is being recorded. See docs/services.md.
+/// A program that was started with the library in LD_PRELOAD is armed: nothing
+/// is recorded, at the cost of four instructions for each call, until this
+/// command asks for it. The program, and all that it starts from then on, is
+/// recorded until Ctrl-C, the end of the duration, or `heapledger stop PID`. It
+/// goes on, and can be started again. What it allocated before is not in the
+/// recording. Without PID, lists the armed programs, if nothing is being
+/// recorded. See docs/services.md.
 ///
 /// A program under `heapledger record` that is paused or has not begun is resumed:
 ///
@@ -85,9 +86,9 @@ pub(crate) struct Start {
 ///
 ///     $ heapledger stop 4411
 ///
-/// The program goes on unrecorded, and can be started again; the file is complete
-/// when `heapledger start` has ended. A program under `heapledger record` is paused,
-/// as by `heapledger pause`.
+/// The program goes on unrecorded, and can be started again; the file is
+/// complete when `heapledger start` has ended. A program under `heapledger
+/// record` is paused, as by `heapledger pause`.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Stop {

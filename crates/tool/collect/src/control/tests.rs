@@ -5,6 +5,7 @@ fn status() -> Status {
         recorder: std::process::id(),
         command: 7,
         processes: vec![7, 9],
+        is_attached: true,
         is_on: true,
         has_begun: true,
         sampling: Some(Rate::from_logarithm(19)),
