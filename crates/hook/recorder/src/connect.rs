@@ -14,8 +14,8 @@ use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, NAME_LENGTH, PAGE_LENGTH, PLAN_PENDING, REQUEST_LENGTH, Request,
-    RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
+    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, NAME_LENGTH, PAGE_LENGTH, PLAN_PENDING, REQUEST_LENGTH,
+    Request, RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
 
