@@ -10,7 +10,7 @@
 //! # Who is inside
 //!
 //! A thread is inside while the gate of its block is closed and the block's page is the session's,
-//! or while it [visits](crate::process::Process::visit). A thread that enters closes its gate first
+//! or while it visits (`Process::visit`). A thread that enters closes its gate first
 //! and reads the page then. An attempt does both in the other order, with a barrier of all threads
 //! between ([`barrier_of_all_threads`](heapledger_core::sys::barrier_of_all_threads)): it makes
 //! every block belong to no session, and looks at the gates then. So either the thread finds that
