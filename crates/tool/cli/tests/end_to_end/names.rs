@@ -92,7 +92,9 @@ fn are_kept_by_every_recording() {
     fs::copy(crate::harness::program("fresh"), &program).unwrap();
     for (file, before) in files.iter().zip(before) {
         let after = all_functions(file);
-        assert!(after.to_string().contains("mix.c"), "{after:#}");
+        // The last file of a rotation may have no call.
+        let is_empty = after["total"]["blocks"] == 0 && segments.recordings().last() == Some(file);
+        assert!(is_empty || after.to_string().contains("mix.c"), "{after:#}");
         assert_eq!(after, before);
     }
 }
