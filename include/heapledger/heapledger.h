@@ -708,8 +708,9 @@ HEAPLEDGER_INLINE int heapledger_census_by_vtable(heapledger_each_dynamic_type *
 /* Starts the checks, for the rest of the process's life: from now on double frees are found, and
  * writes within 16 bytes behind a block. The checks need no ledger. Blocks that were allocated
  * before are not checked, and C++'s operators are not distinguished from malloc and free. Returns
- * HEAPLEDGER_FAILED with an allocator that has operators of its own, such as jemalloc.
- * `heapledger check` finds more, and needs no change to the program. */
+ * HEAPLEDGER_FAILED if calls would go unseen: those of an allocator's own operators or functions,
+ * such as jemalloc's, that the program or one of its libraries uses. `heapledger check` finds more,
+ * and needs no change to the program. */
 HEAPLEDGER_INLINE int heapledger_check(void) {
     const heapledger_calls *ledger = heapledger_ledger();
     if (ledger == NULL || ledger->size < offsetof(heapledger_calls, check) + sizeof(void (*)(void)))

@@ -226,7 +226,8 @@ impl Guarded {
         }
     }
 
-    /// True if another thread has yet to fill this block, which is in quarantine, or is about to.
+    /// True if another thread may have yet to fill this block, which is in quarantine: its state
+    /// is not that of a filled one. A write to the state itself is found when the block leaves.
     ///
     /// # Safety
     ///
@@ -236,7 +237,7 @@ impl Guarded {
         // the allocation, by the contract of guarded blocks.
         let state = unsafe { load(self.at(-8)) };
         fence(Ordering::Acquire);
-        state == LIVE
+        state != FREED
     }
 
     /// True if the canary in front is as it was written, with this state.

@@ -63,8 +63,8 @@ pub enum Kind {
     },
     /// The block was written to after it was freed by `freed`, at the stack `freed_at`: found when
     /// it left quarantine, or was inspected there. The range is from the first to behind the last
-    /// changed byte, as offsets from the block's beginning, from 16 bytes in front of it to 16
-    /// behind.
+    /// changed byte, as offsets from the block's beginning, from 16 bytes in front of it to the
+    /// end of the canary behind it.
     WriteAfterFree {
         /// The range, as far as it can be seen.
         bytes: Range<i64>,

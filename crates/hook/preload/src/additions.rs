@@ -10,6 +10,7 @@ use heapledger_core::lock::Lock;
 use heapledger_core::program::Obstacle;
 use heapledger_core::sandbox;
 use heapledger_recorder::{connect, leave, process, session};
+use heapledger_unwind::modules;
 use heapledger_wire::session::{
     ARMED_SUFFIX, ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX, USABLE_SUFFIX,
     WAITS_SUFFIX,
@@ -248,6 +249,18 @@ fn libraries(taken: &Taken) -> impl Iterator<Item = &[u8]> {
     own.into_iter().chain(taken.hooks())
 }
 
+/// True if a value of `LD_PRELOAD` names this library, as far as that can be told: by the name of
+/// the file, because a path may be relative.
+fn has_own_library(value: &[u8]) -> bool {
+    fn file_name(path: &[u8]) -> &[u8] {
+        path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+    }
+    // None before glibc 2.35.
+    let Some(own) = modules::find(has_own_library as *const () as u64) else { return true };
+    let own = file_name(own.bias_and_path().1);
+    own.is_empty() || value.split(|byte| b": ".contains(byte)).any(|path| file_name(path) == own)
+}
+
 /// The entries that may be added. The first replaces one that is there.
 const ENTRIES: usize = 3;
 /// The number of parts in an entry.
@@ -303,7 +316,7 @@ impl Added {
             return Err(unrecorded(Obstacle::OtherSession));
         }
         // An armed program's library is in the environment by the user's will, or is not wanted.
-        if leave::is_armed() && added.preloaded.is_none() {
+        if leave::is_armed() && !added.preloaded.is_some_and(has_own_library) {
             return Err(ChildStatus::Unobserved);
         }
         added.strings_length = added.entries().as_flattened().iter().map(|part| part.len()).sum::<usize>() + ENTRIES;

@@ -6,7 +6,7 @@
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use heapledger_core::hooks::dispatch_path;
 use heapledger_core::sandbox;
@@ -50,6 +50,15 @@ pub(crate) fn prepare(library: Library) {
     leave::arm();
 }
 
+/// True once the constructors of the allocator's library have run.
+static HAVE_CONSTRUCTORS_RUN: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the constructors of the allocator's library have run. The caller looks for a session
+/// afterwards, which may have been joined before.
+pub(crate) fn note_constructors() {
+    HAVE_CONSTRUCTORS_RUN.store(true, Ordering::SeqCst);
+}
+
 /// Takes a request, and joins the session. Other threads go on without it meanwhile.
 #[cold]
 fn requested() {
@@ -72,5 +81,7 @@ fn requested() {
     // SAFETY: `join` requires that the process belongs to no session, and that no other thread
     // joins one: `begin_to_join` has found the former, and its guard is held.
     unsafe { library.join(address, true) };
-    session::start_usable();
+    if HAVE_CONSTRUCTORS_RUN.load(Ordering::SeqCst) {
+        session::start_usable();
+    }
 }

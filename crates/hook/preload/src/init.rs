@@ -77,6 +77,9 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
 /// the constructors.
 pub(crate) extern "C" fn constructor() {
     initialise();
+    // The dynamic linker runs the constructors of the libraries behind this one before ours, and
+    // the allocator is one of them.
+    armed::note_constructors();
     if !session::is_on() {
         watch_forks_of_arenas();
         if leave::is_armed() {
@@ -84,8 +87,6 @@ pub(crate) extern "C" fn constructor() {
         }
         return;
     }
-    // The dynamic linker runs the constructors of the libraries behind this one before ours, and
-    // the allocator is one of them.
     session::start_usable();
     with_guard(|sp| attach::untracked_scope(sp, watch_forks_of_arenas));
     watch_forks();

@@ -17,16 +17,21 @@ pub(crate) struct Library {
     /// The address where the first thread's stack began.
     stack_end: u64,
     threads: KeyFunctions,
-    /// The address of glibc's flag that there is one thread, 0 if there is none.
-    has_one_thread: usize,
     allocator: (AllocatorKind, AllocatorVersion),
 }
 
 impl Library {
+    /// Finds it, and watches from now on how many threads there are. Call once: the C library stops
+    /// knowing that when a namespace has another one.
     pub(crate) fn find(stack_end: u64, objects: &Objects<'_>) -> Option<Library> {
         let threads = thread_library(|name| objects.lookup(Scope::Next, name))?;
         let has_one_thread = objects.lookup(Scope::All, c"__libc_single_threaded");
-        Some(Library { stack_end, threads, has_one_thread, allocator: allocator::next_allocator(objects) })
+        if has_one_thread != 0 {
+            // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a
+            // thread.
+            unsafe { threads::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
+        }
+        Some(Library { stack_end, threads, allocator: allocator::next_allocator(objects) })
     }
 
     /// Joins a session, whose events are recorded from now on. `is_late` says that the program ran
@@ -36,11 +41,6 @@ impl Library {
     ///
     /// The process belongs to no session, and no other thread is joining one.
     pub(crate) unsafe fn join(self, session: Address, is_late: bool) {
-        if self.has_one_thread != 0 {
-            // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a
-            // thread.
-            unsafe { threads::watch_threads(core::ptr::with_exposed_provenance(self.has_one_thread)) };
-        }
         let observer = if session.samples() {
             dispatch_path::set_sampling(&sample::OBSERVER, dispatch_path::EXTERNAL_RATE);
             &raw const sample::OBSERVER

@@ -81,10 +81,12 @@ unsafe impl Block for ThreadBlock {
     }
 
     fn attach(&mut self, sp: u64) -> bool {
+        // First, because a signal handler may jump out of all that follows: then the gate is
+        // opened, and the block must have a page.
+        self.leave_session();
         // If the session samples, most threads record nothing for long: they get a ring when they
         // have an event.
         if session::samples() && Process::get().is_some_and(Process::is_introduced) && !sandbox::is_entered() {
-            self.leave_session();
             self.head.close(sp);
             return true;
         }

@@ -4,20 +4,20 @@ use core::mem::{self, MaybeUninit, offset_of};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use heapledger_core::{Api, arch, sys};
+use heapledger_core::{Api, arch};
 use heapledger_thread::{self as thread, Current, GATE_OPEN, GATE_UNATTACHED, Head};
 use heapledger_unwind::context::Contexts;
 use heapledger_unwind::walk::Walker;
 use heapledger_wire::event::{self, Extended, WORDS_MAX};
 use heapledger_wire::publish::{Producer, WriteError};
-use heapledger_wire::ring::{MEASURED_ONE_IN, Ring};
+use heapledger_wire::ring::MEASURED_ONE_IN;
 use heapledger_wire::session::SessionPage;
 
 use crate::accept::{Kind, accepts, ended_as_free};
 use crate::emit::{synchronise, write_extended};
 use crate::sampling::Sampling;
 use crate::verify::workspace::Workspace;
-use crate::{session, threads};
+use crate::{connect, session, threads};
 
 /// A thread's state.
 #[derive(Debug)]
@@ -57,8 +57,9 @@ pub struct ThreadBlock {
 ///
 /// # Ring invariant
 ///
-/// `producer` is written before `has_ring` is set, and stays written until a forked child finds the
-/// block zeroed. It is used only
+/// `producer` is written before `has_ring` is set, and stays written until `ThreadBlock::reset`
+/// takes the ring away, or a forked child finds the block zeroed: `has_ring` is false then. It is
+/// used only
 ///
 /// - after a look at `has_ring`;
 /// - in a block that `attach::enter` has lent, which has been announced, and so has a ring;
@@ -115,13 +116,14 @@ impl ThreadBlock {
     ///
     /// # Safety
     ///
-    /// The block belongs to no session, and its thread is not inside the hook: it touches nothing
-    /// but the head and the page until the process has joined another session.
+    /// The block belongs to no session, and its thread is not inside the hook: until the process
+    /// has joined another session, it touches nothing but the head, the page, the source of
+    /// distances in `sampling`, and the bounds of the stack in `walker`, which stay.
     pub(crate) unsafe fn reset(&mut self) {
         if mem::take(&mut self.has_ring) {
             // SAFETY: *ring invariant*: `has_ring` was set. `unmap_ring` requires that nobody uses
             // the ring: by this function's `# Safety` its only producer is gone.
-            unsafe { unmap_ring(*self.writer.producer.assume_init_ref().ring()) };
+            unsafe { connect::unmap_ring(*self.writer.producer.assume_init_ref().ring()) };
         }
         self.is_announced = false;
         self.attempts = 0;
@@ -297,18 +299,6 @@ impl EventWriter {
         // written. Not through `producer()`, since `words` is borrowed too.
         write_extended(unsafe { self.producer.assume_init_mut() }, ticks, event, &mut self.words)
     }
-}
-
-/// Unmaps a ring.
-///
-/// # Safety
-///
-/// The ring was granted to this process, and nobody uses it in this process any more.
-pub(crate) unsafe fn unmap_ring(ring: Ring) {
-    let length = Ring::mapping_length(ring.capacity() as usize * size_of::<u64>());
-    // SAFETY: `unmap` requires memory of `map_shared` to which nothing refers: rings are mapped by
-    // it, with this length, and this one is not used any more by this function's `# Safety`.
-    unsafe { sys::unmap(ring.mapping().as_ptr(), length) };
 }
 
 /// This thread's block, as it is at any moment.

@@ -220,6 +220,11 @@ pub fn expect_stall() {
     HAS_TIMED_OUT.store(true, Ordering::Relaxed);
 }
 
+/// Lets the next session be waited for as long as any.
+pub(crate) fn forget_timeout() {
+    HAS_TIMED_OUT.store(false, Ordering::Relaxed);
+}
+
 /// Makes a request and maps what the answer brings. `page` is the session page, if it is mapped.
 pub fn request(
     address: &Address,
@@ -231,7 +236,7 @@ pub fn request(
     }
     // The socket, and the descriptors of the answer; a forked child has the page already.
     let needed = match arguments.kind {
-        RequestKind::Image => 4,
+        RequestKind::Image | RequestKind::Attach => 4,
         RequestKind::Fork => 3,
         _ => 2,
     };
@@ -319,10 +324,17 @@ fn ask(address: &Address, page: Option<&'static SessionPage>, arguments: Request
         let ring = map_ring(descriptors.first()?, answer.ring_length)?;
         return Ok(Granted { image: answer.image, page: None, common: None, ring });
     }
+    // SAFETY: `unmap_ring` requires a ring that was granted to this process, and that nobody uses:
+    // nobody has been given these yet.
+    let give_back = |ring| unsafe { unmap_ring(ring) };
     let take = || {
         let common = map_ring(descriptors.first()?, answer.common_length)?;
-        let ring = map_ring(descriptors.get(1)?, answer.ring_length)?;
-        let page = map_page(descriptors.get(2))?;
+        let ring = descriptors.get(1).and_then(|fd| map_ring(fd, answer.ring_length));
+        let ring = ring.inspect_err(|_| give_back(common))?;
+        let page = map_page(descriptors.get(2)).inspect_err(|_| {
+            give_back(ring);
+            give_back(common);
+        })?;
         Ok(Granted { image: answer.image, page: Some(page), common: Some(common), ring })
     };
     take().inspect_err(|_| {
@@ -398,9 +410,21 @@ fn map_ring(fd: i32, length: u64) -> Result<Ring, Refusal> {
     let length = usize::try_from(length).map_err(|_| Refusal::Permanent)?;
     let mapping = NonNull::new(sys::map_shared(fd, length)?).ok_or(Refusal::Permanent)?;
     sys::dont_dump(mapping.as_ptr(), length);
-    // SAFETY: a shared mapping of that length, which stays mapped for the life of the process
-    // unless refused here.
+    // SAFETY: a shared mapping of that length, which stays mapped until `unmap_ring`: by its
+    // contract nobody uses the ring then.
     unsafe { Ring::new(mapping, length) }.ok_or(Refusal::Permanent)
+}
+
+/// Unmaps a ring.
+///
+/// # Safety
+///
+/// The ring was granted to this process, and nobody uses it in this process any more.
+pub(crate) unsafe fn unmap_ring(ring: Ring) {
+    let length = Ring::mapping_length(ring.capacity() as usize * size_of::<u64>());
+    // SAFETY: `unmap` requires memory of `map_shared` to which nothing refers: rings are mapped by
+    // it, with this length, and this one is not used any more by this function's `# Safety`.
+    unsafe { sys::unmap(ring.mapping().as_ptr(), length) };
 }
 
 /// Received descriptors; closed when dropped.

@@ -45,8 +45,12 @@ static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 const ATTEMPTS_AT_ONCE: u32 = 16;
 const ONE_IN: u32 = 64;
 
-/// Makes the process one that can join sessions at any time. Call at its start.
+/// Makes the process one that can join sessions at any time, if the kernel lets it leave them.
+/// Call at its start.
 pub fn arm() {
+    if !sys::barrier_of_all_threads() {
+        return;
+    }
     IS_ARMED.store(true, Ordering::Relaxed);
     session::on_over(attempt);
     CELL.requested_at.store((&raw const dispatch_path::REQUESTED).addr() as u64, Ordering::Release);
@@ -135,9 +139,9 @@ fn attempt() {
         return;
     }
     // SAFETY: `reset` of a block requires that it belongs to no session, and that its thread is not
-    // inside: both was found above, and a thread that has entered since goes no further, because
-    // recording is off. That of the process, of the session and of the tree require that no thread
-    // is inside.
+    // inside: both was found above, and a thread that has entered since goes no further than
+    // `ThreadBlock::reset` says, because recording is off. That of the process, of the session and
+    // of the tree require that no thread is inside.
     unsafe {
         process.blocks().for_each(|block| (*block.as_ptr()).reset());
         process.reset();
@@ -145,7 +149,8 @@ fn attempt() {
         // Without memory, the tree is that of the earlier session, and the process must not join
         // another one.
         if !tree::restart() {
-            return IS_ARMED.store(false, Ordering::Relaxed);
+            IS_ARMED.store(false, Ordering::Relaxed);
+            return CELL.requested_at.store(0, Ordering::Release);
         }
     }
     modules::advance_epoch();

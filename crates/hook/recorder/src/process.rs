@@ -17,7 +17,7 @@ use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{IN_OTHER_NETWORK, ImageCounters, RequestKind, SessionPage};
 
-use crate::block::{ThreadBlock, unmap_ring};
+use crate::block::ThreadBlock;
 use crate::connect::{self, Address, Granted, Refusal, RequestArguments};
 use crate::{addresses, session, threads};
 
@@ -201,7 +201,7 @@ impl Process {
         if self.introduced.swap(0, Ordering::AcqRel) != 0 {
             // SAFETY: the producer was written before `introduced` was set. `unmap_ring` requires
             // that nobody uses the ring: this function's `# Safety`.
-            unsafe { unmap_ring(*(*self.common.get()).assume_init_ref().ring()) };
+            unsafe { connect::unmap_ring(*(*self.common.get()).assume_init_ref().ring()) };
         }
         self.is_unreached.store(0, Ordering::Relaxed);
         IMAGE.store(u32::MAX, Ordering::Relaxed);
@@ -303,8 +303,9 @@ impl Process {
     /// Returns the counters of this image, which the collector reads; the parent's, if this process
     /// could not introduce itself.
     pub(crate) fn counters(&self) -> Option<&'static ImageCounters> {
-        // SAFETY: null, or in the header of a common ring, whose mapping lives as long as the
-        // process, and is inherited.
+        // SAFETY: null, or in the header of a common ring, whose mapping is inherited, and stays
+        // until `reset`, which makes `COUNTERS` null first. By the contract of `reset` no thread is
+        // inside the hook then, or visiting, and others do not come here.
         unsafe { COUNTERS.load(Ordering::Acquire).as_ref() }
     }
 

@@ -96,11 +96,13 @@ pub(crate) fn is_late() -> bool {
 ///
 /// No thread is inside the hook.
 pub(crate) unsafe fn reset() {
-    USABLE.store(USABLE_NOT_YET, Ordering::Relaxed);
+    // Fails if it has been stopped: blocks of another allocator go on to come.
+    let _ = USABLE.compare_exchange(USABLE_ON, USABLE_NOT_YET, Ordering::Relaxed, Ordering::Relaxed);
     if let Some(page) = known_page() {
         connect::forget_page(page);
     }
     PAGE.store(ptr::null_mut(), Ordering::Release);
+    connect::forget_timeout();
 }
 
 /// True if recording is on, or may still become so.
@@ -182,3 +184,6 @@ pub fn is_in_other_network() -> bool {
     let before = NETWORK.load(Ordering::Relaxed);
     before != 0 && network().is_some_and(|now| now != before)
 }
+
+#[cfg(test)]
+mod tests;

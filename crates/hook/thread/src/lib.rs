@@ -156,7 +156,13 @@ fn enter_slow<B: Block>(sp: u64) -> Option<&'static mut B> {
         block.head().gate = GATE_UNATTACHED;
         return None;
     }
-    free_list.list(block);
+    if !block.head().is_listed {
+        // As in `adopt`, for a block that a fork has wiped.
+        block.head().gate = sp;
+        block.head().is_untracked = true;
+        free_list.list(block);
+        block.head().is_untracked = false;
+    }
     block.attach(sp).then_some(block)
 }
 
@@ -192,10 +198,11 @@ fn adopt<B: Block>(free_list: &FreeList<B>, sp: u64) -> Option<NonNull<B>> {
     state.head().iterations = 0;
     state.walker().start_thread();
     arch::set_thread_word(block.as_ptr().expose_provenance());
-    // The gate is closed, and seen to be by whoever goes through the list from here on.
-    free_list.list(state);
-    // From here on calls of this thread see the closed gate.
+    // From here on calls of this thread see the closed gate. A signal handler must not use the
+    // block before it is listed.
     state.head().is_untracked = true;
+    // The gate is seen to be closed by whoever goes through the list from here on.
+    free_list.list(state);
     watch_exit(block.as_ptr().cast());
     state.head().is_untracked = false;
     Some(block)

@@ -1,7 +1,7 @@
 //! The nodes of the stack tree, by id. A node is written once and never moved.
 //!
-//! They lie in segments that are mapped as they are needed and stay; ids are consecutive, so pages
-//! are touched in their order. Lock-free.
+//! They lie in segments that are mapped as they are needed, and stay until the tree begins anew.
+//! Ids are consecutive, so pages are touched in their order. Lock-free.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -197,8 +197,8 @@ pub(crate) fn write(id: StackId, words: Words) {
 pub(crate) unsafe fn is(id: u32, words: Words) -> bool {
     let (segment, index) = ((id as usize) / SEGMENT_NODES, (id as usize) % SEGMENT_NODES);
     // SAFETY: by the caller's contract the node of the id has been written or is the first; so the
-    // id is at most `MAX`, and its segment is one of `SEGMENTS`, mapped before. A segment is never
-    // unmapped; zeroes are valid atomics.
+    // id is at most `MAX`, and its segment is one of `SEGMENTS`, mapped before. `clear` alone
+    // unmaps segments, when by its contract no thread uses nodes; zeroes are valid atomics.
     let slot = unsafe {
         let segment = SEGMENT.get_unchecked(segment).load(Ordering::Relaxed);
         &*segment.cast::<Slot>().add(index)
@@ -235,6 +235,7 @@ fn locate(id: StackId) -> (&'static AtomicPtr<Segment>, usize) {
 
 fn slot(id: StackId) -> Option<&'static Slot> {
     let (segment, index) = locate(id);
-    // SAFETY: null, or a mapping of this type, which is never unmapped; zeroes are valid atomics.
+    // SAFETY: null, or a mapping of this type, which `clear` alone unmaps, when by its contract no
+    // thread uses nodes; zeroes are valid atomics.
     unsafe { segment.load(Ordering::Acquire).as_ref() }?.get(index)
 }

@@ -192,7 +192,8 @@ impl View {
     #[inline(always)]
     pub fn now() -> Option<View> {
         // SAFETY: `as_ref` requires null or a live `Table`: `TABLE` is null until `initialise`, and
-        // then has a table of `Table::map`, which is never unmapped and consists of atomics.
+        // then has a table of `Table::map`, which consists of atomics, and is unmapped by `restart`
+        // only: by its contract no thread uses the tree then.
         unsafe { TABLE.load(Ordering::Acquire).as_ref() }.map(View)
     }
 
@@ -252,8 +253,8 @@ impl Table {
         let length = Table::length(slots) as usize;
         let table = sys::map_private(length).ok()?.cast::<Table>();
         sys::dont_dump(table.cast(), length);
-        // SAFETY: freshly mapped, page-aligned, larger than a `Table`, never unmapped; zeroes are
-        // valid.
+        // SAFETY: freshly mapped, page-aligned, larger than a `Table`, and unmapped by `restart`
+        // only, when by its contract nobody uses it; zeroes are valid.
         let table = unsafe { &*table };
         table.mask.store(slots - 1, Ordering::Relaxed);
         Some(table)

@@ -39,7 +39,8 @@ pub struct ArmedCell {
     pub version: u32,
     /// One of [`state`].
     pub state: AtomicU32,
-    /// The address of a 32-bit word that is 0 while nobody asks for anything.
+    /// The address of a 32-bit word that is 0 while nobody asks for anything; 0 if the process
+    /// cannot join sessions.
     pub requested_at: AtomicU64,
     /// The address of the session page while the process belongs to a session.
     pub page_at: AtomicU64,

@@ -181,6 +181,8 @@ impl SessionPage {
     /// read it.
     pub fn end(&self) {
         self.mode.fetch_or(mode::OVER | mode::PAUSED | mode::IDLE, Ordering::Release);
+        // No thread has a countdown at this rate: the next block of each brings it to the mode.
+        self.rate.store(0, Ordering::Release);
         self.state.store(state::OVER, Ordering::Release);
     }
 

@@ -306,14 +306,16 @@ codes! {
 
     // --------------------------------------------------------------------------- a running program
 
-    /// A running program cannot be attached to
+    /// A running program without the library cannot be attached to
     NoAttaching = 40 {
-        cause: "Recording begins with a library that the dynamic linker loads into a program when it starts. A program that \
-                runs already does not have it, and this version of Heapledger cannot bring it in.",
+        cause: "Recording begins with a library that the dynamic linker loads into a program when it starts. This version \
+                of Heapledger cannot bring it into a program that runs already. A program that was started with the \
+                library in `LD_PRELOAD` is recorded by `heapledger start PID`.",
         consequence: "Nothing of the program is recorded, and the program goes on as it was.",
         remedy: "Start it again under the recorder: `heapledger record -- COMMAND`; of a service in its unit file, by \
                  `systemctl edit --full UNIT`: `ExecStart=/usr/bin/heapledger record -o FILE -- COMMAND`. With \
-                 `--start-paused` it is recorded from `heapledger start PID` on. A program that links the library keeps a \
+                 `LD_PRELOAD=$(heapledger lib record)` before its command it is recorded from `heapledger start PID` on: \
+                 see docs/services.md. A program that links the library keeps a \
                  ledger of its own, which `heapledger start PID` turns on in a running program if it listens: see \
                  docs/reporters.md.",
     }

@@ -7,7 +7,7 @@
 //! anything: every length and address is checked.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::mem::offset_of;
@@ -20,6 +20,7 @@ use heapledger_wire::armed::{ADDRESS_LENGTH_MAX, ArmedCell, MAGIC, NOTE_NAME, NO
 use heapledger_wire::session::{SessionPage, mode};
 
 use crate::process::{Description, is_running};
+use crate::session;
 
 /// The beginning of the library's file name.
 const FILE_NAME_START: &[u8] = b"libheapledger";
@@ -142,18 +143,28 @@ impl ArmedProcess {
         Description::of(self.pid).argv.into_iter().map(OsString::from_vec).collect()
     }
 
-    /// True if the process belongs to no session.
+    /// True if the process belongs to no session, and can join one.
     pub fn is_armed(&self) -> bool {
-        self.word(ArmedCell::STATE_AT).is_ok_and(|word| word != state::JOINED)
+        let can_be_asked = || self.requested_at().is_ok_and(|at| at != 0);
+        self.word(ArmedCell::STATE_AT).is_ok_and(|word| word != state::JOINED) && can_be_asked()
     }
 
-    /// Makes sure that the process belongs to no session of a recorder that lives. If its recorder
+    /// Makes sure that the process belongs to no session of a recorder that lives, and that none
+    /// waits for it. If its recorder
     /// has died, the process is told so: it leaves the session at its next call. Takes
     /// [`DEAD_AFTER`] in that case.
     pub(crate) fn leave_dead_session(&self) -> Result<(), ArmError> {
         let gone = |_| ArmError::Gone { pid: self.pid };
         if self.word(ArmedCell::STATE_AT).map_err(gone)? != state::JOINED {
-            return Ok(());
+            let requested_at = self.requested_at().map_err(gone)?;
+            if requested_at == 0 {
+                return Err(ArmError::NotArmed { pid: self.pid });
+            }
+            let is_asked = self.number(requested_at).map_err(gone)? != 0;
+            return match is_asked && session::is_listened_to(&self.asked_address().map_err(gone)?) {
+                true => Err(ArmError::Recorded { pid: self.pid }),
+                false => Ok(()),
+            };
         }
         let page = self.long(self.cell + ArmedCell::PAGE_AT as u64).map_err(gone)?;
         if page == 0 {
@@ -161,6 +172,11 @@ impl ArmedProcess {
             return Err(ArmError::Recorded { pid: self.pid });
         }
         let at = |field: usize| page.wrapping_add(field as u64);
+        let mode_at = at(offset_of!(SessionPage, mode));
+        if self.number(mode_at).map_err(gone)? & mode::OVER != 0 {
+            // It has been told, and has made no call since.
+            return Ok(());
+        }
         let heartbeat = || self.number(at(offset_of!(SessionPage, heartbeat))).map_err(gone);
         let (before, until) = (heartbeat()?, Instant::now() + DEAD_AFTER);
         while Instant::now() < until {
@@ -169,34 +185,53 @@ impl ArmedProcess {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        let mode_at = at(offset_of!(SessionPage, mode));
+        if self.requested_at().map_err(gone)? == 0 {
+            return Err(ArmError::NotArmed { pid: self.pid });
+        }
+        // As `SessionPage::end` does.
         let now = self.number(mode_at).map_err(gone)?;
         let over = now | mode::OVER | mode::PAUSED | mode::IDLE;
-        self.memory.write_all_at(&over.to_ne_bytes(), mode_at).map_err(gone)
+        let rate_at = at(offset_of!(SessionPage, rate));
+        let told = self.memory.write_all_at(&over.to_ne_bytes(), mode_at);
+        told.and_then(|()| self.memory.write_all_at(&0_u32.to_ne_bytes(), rate_at)).map_err(gone)
     }
 
     /// Asks the process to join a session. It does so at its next call of malloc, calloc, realloc
     /// or free.
-    pub(crate) fn ask(&self, address: &OsString) -> io::Result<()> {
+    pub(crate) fn ask(&self, address: &OsStr) -> io::Result<()> {
         let bytes = address.as_bytes();
         if bytes.len() > ADDRESS_LENGTH_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let at = |field: usize| self.cell + field as u64;
-        let requested = self.long(at(ArmedCell::REQUESTED_AT))?;
+        let requested = self.requested_at()?;
         // The address is complete before the process looks at it.
         self.memory.write_all_at(bytes, at(ArmedCell::ADDRESS_AT))?;
         self.memory.write_all_at(&(bytes.len() as u32).to_ne_bytes(), at(ArmedCell::ADDRESS_LENGTH_AT))?;
         self.memory.write_all_at(&1_u32.to_ne_bytes(), requested)
     }
 
-    /// Withdraws a request that the process has not taken. The process may take it meanwhile; then
-    /// it finds nobody at the address.
-    pub(crate) fn withdraw(&self) {
-        // Fails if the process has ended.
-        let _ = self
-            .long(self.cell + ArmedCell::REQUESTED_AT as u64)
-            .and_then(|requested| self.memory.write_all_at(&0_u32.to_ne_bytes(), requested));
+    /// Withdraws a request to join the session at `address` that the process has not taken. The
+    /// process may take it meanwhile; then it finds nobody at the address.
+    pub(crate) fn withdraw(&self, address: &OsStr) {
+        // Another recorder may have asked since. Fails if the process has ended.
+        if self.asked_address().is_ok_and(|asked| asked == address.as_bytes()) {
+            let _ = self.requested_at().and_then(|requested| self.memory.write_all_at(&0_u32.to_ne_bytes(), requested));
+        }
+    }
+
+    /// Returns the address of the session that the process was last asked to join.
+    fn asked_address(&self) -> io::Result<Vec<u8>> {
+        let length = (self.word(ArmedCell::ADDRESS_LENGTH_AT)? as usize).min(ADDRESS_LENGTH_MAX);
+        let mut bytes = vec![0; length];
+        self.memory.read_exact_at(&mut bytes, self.cell + ArmedCell::ADDRESS_AT as u64)?;
+        Ok(bytes)
+    }
+
+    /// Returns the address of the word by which the process is asked; 0 if it cannot be asked, as
+    /// one with hook libraries.
+    fn requested_at(&self) -> io::Result<u64> {
+        self.long(self.cell + ArmedCell::REQUESTED_AT as u64)
     }
 
     fn word(&self, field: usize) -> io::Result<u32> {

@@ -103,6 +103,11 @@ impl Collector {
         self.images.pids()
     }
 
+    /// True if there has been any image.
+    pub(crate) fn has_images(&self) -> bool {
+        self.images.processes() > 0
+    }
+
     /// Returns the number of images that have not ended.
     pub(crate) fn running(&self) -> u32 {
         self.images.running()

@@ -164,7 +164,7 @@ impl<'a> Prepared<'a> {
     where
         'a: 'r,
     {
-        let Prepared { options, library, mut output, page, writer, inbox, pool, broker, switch, .. } = self;
+        let Prepared { options, library, mut output, environment, page, writer, inbox, pool, broker, switch } = self;
         let Target { command, pid: command_pid, name, armed } = target;
         let started = Instant::now();
         output.keep();
@@ -204,6 +204,7 @@ impl<'a> Prepared<'a> {
             command,
             command_pid,
             armed,
+            environment,
             joined: None,
             started,
             costs,
@@ -239,6 +240,8 @@ struct Recorder<'a> {
     command_pid: u32,
     /// The process, if it ran before the session.
     armed: Option<&'a ArmedProcess>,
+    /// The address of the session.
+    environment: OsString,
     /// The time when such a process joined the session.
     joined: Option<Instant>,
     started: Instant,
@@ -305,7 +308,7 @@ impl Recorder<'_> {
 
     /// Notes that the process that was asked to join has joined.
     fn note_joining(&mut self) {
-        if self.armed.is_some() && self.joined.is_none() && self.collector.running() > 0 {
+        if self.armed.is_some() && self.joined.is_none() && self.collector.has_images() {
             self.joined = Some(Instant::now());
             (self.observer)(Progress::Joined);
         }
@@ -406,7 +409,7 @@ impl Recorder<'_> {
         match self.armed {
             Some(process) => {
                 if self.joined.is_none() {
-                    process.withdraw();
+                    process.withdraw(&self.environment);
                 }
                 // The processes notice at their next calls, and are armed again.
                 self.page.end();
@@ -419,6 +422,8 @@ impl Recorder<'_> {
         // No more processes come. Dropping the broker also asks for exit statuses once more.
         drop(self.broker);
         self.collector.end_session();
+        // It may have joined and ended since the latest look.
+        let has_joined = self.joined.is_some() || self.collector.has_images();
         let (started, command_ended) = (self.started, self.command.ended());
         let (cpu, program_cpu) = self.costs.since();
         let wall = |ended: command::Ended| ended.at.saturating_duration_since(started).as_nanos() as u64;
@@ -452,7 +457,7 @@ impl Recorder<'_> {
             departures_count: departures.0,
             departures: departures.1,
             command_has_come,
-            has_begun: if self.armed.is_some() { self.joined.is_some() } else { self.switch.began().is_some() },
+            has_begun: if self.armed.is_some() { has_joined } else { self.switch.began().is_some() },
             time_is_up,
             clock_reliable: process::has_invariant_counter(),
             problem,

@@ -95,6 +95,19 @@ fn listen(name: &[u8; NAME_LENGTH]) -> rustix::io::Result<OwnedFd> {
     Ok(listener)
 }
 
+/// True if a recorder listens at a session's address, as far as this network namespace shows.
+pub(crate) fn is_listened_to(address: &[u8]) -> bool {
+    let Some(name) = address.get(..NAME_LENGTH) else { return false };
+    let connect = || {
+        let address = SocketAddrUnix::new_abstract_name(&[ADDRESS_PREFIX.as_bytes(), name].concat())?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        rustix::net::connect(&socket, &address)
+    };
+    // A full backlog is that of a recorder, too.
+    matches!(connect(), Ok(()) | Err(rustix::io::Errno::AGAIN))
+}
+
 /// Returns the session page for a new session, in this [mode](heapledger_wire::session::mode) and
 /// with this sampling rate. Threads wait for `stall_timeout` for a recorder that stands still.
 pub(crate) fn page(mode: u32, rate: Rate, stall_timeout: Option<Duration>) -> Result<Page, RecordError> {

@@ -19,3 +19,14 @@ fn messages_round_trip() {
     let answer = Answer { refused: 0, image: 1, common_length: 2, ring_length: 3 };
     assert_eq!(Answer::from_bytes(answer.to_bytes()), answer);
 }
+
+#[test]
+fn a_page_that_ends_records_nothing_at_any_rate() {
+    let page = SessionPage::none();
+    page.mode.store(mode::DROPS, Ordering::Relaxed);
+    page.state.store(state::RECORDING, Ordering::Relaxed);
+    page.rate.store(19, Ordering::Relaxed);
+    page.end();
+    assert!(page.is_over());
+    assert_eq!((page.mode(), page.rate()), (mode::DROPS | mode::OVER | mode::PAUSED | mode::IDLE, 0));
+}

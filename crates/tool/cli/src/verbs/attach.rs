@@ -1,6 +1,9 @@
-//! `heapledger attach`: refuses to record programs that run already, and says what to do instead.
+//! `heapledger attach`: refuses to record programs that run without the library, and says what to
+//! do instead.
 
 use std::fs;
+
+use heapledger_collect::ArmedProcess;
 
 use crate::args::Attach;
 use crate::code::Code;
@@ -33,9 +36,15 @@ fn refusal(target: &str) -> Result<Failure> {
         let what = format_args!("process {pid} is being recorded already, by process {recorder}");
         return Err(Failure::new(Exit::Usage, what).hint(format_args!("heapledger status {pid}")));
     }
+    if ArmedProcess::find(pid).is_ok_and(|process| process.is_armed()) {
+        let what = format_args!("process {pid} ({}) has the library, and need not be attached to", process.name);
+        return Err(Failure::new(Exit::Usage, what).hint(format_args!("heapledger start {pid}")));
+    }
     let answers = sockets_of(pid).is_ok_and(|listed| !listed.is_empty());
-    let what =
-        format_args!("cannot record process {pid} ({}): attaching to a running program is not there yet", process.name);
+    let what = format_args!(
+        "cannot record process {pid} ({}): attaching to a program that runs without the library is not there yet",
+        process.name
+    );
     Ok(Failure::caused(Exit::Usage, what, Reason).code(Code::NoAttaching).hint(process.hint(pid, answers)))
 }
 
@@ -80,7 +89,12 @@ impl Process {
                  sudo systemctl restart {unit}\n",
                 unit = quoted(service),
             ),
-            None => format!("start it again under the recorder:\nheapledger record -- {command}\n"),
+            None => format!(
+                "start it again under the recorder:\nheapledger record -- {command}\n\
+                 or with the library, and record it while it runs (docs/services.md):\n\
+                 LD_PRELOAD=$(heapledger lib record) {command}\n\
+                 heapledger start PID\n"
+            ),
         };
         if !answers {
             hint += "a program that links the library keeps a ledger of its own, which `heapledger start PID` turns on:\n\

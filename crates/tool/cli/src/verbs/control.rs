@@ -14,7 +14,7 @@ use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use self::linked::Linked;
-use crate::args::{Control, Sample, Start, Stop};
+use crate::args::{Control, OnFull, Sample, Stacks, Start, Stop};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, duration};
@@ -54,8 +54,7 @@ pub(crate) fn start(arguments: &Start, out: &mut Output) -> Result<()> {
     let all = running()?;
     let is_known = all.iter().any(|running| is_meant(&running.status, target));
     let Ok(pid) = target.parse::<u32>() else { return run(&arguments.control, ControlRequest::Start, out) };
-    let wants_file = arguments.output.is_some() || arguments.duration.is_some() || arguments.sample.is_some();
-    if is_known && wants_file {
+    if is_known && begins_recording(arguments) {
         return Err(armed::refusal(ArmError::Recorded { pid }));
     }
     if is_known {
@@ -68,6 +67,17 @@ pub(crate) fn start(arguments: &Start, out: &mut Output) -> Result<()> {
         }
         Err(error) => Err(armed::refusal(error)),
     }
+}
+
+/// True if there are options that only a recording which begins can have.
+fn begins_recording(arguments: &Start) -> bool {
+    let Start { output, force, duration, sample, aggregate, usable, stacks, on_full, .. } = arguments;
+    output.is_some()
+        || duration.is_some()
+        || sample.is_some()
+        || [*force, *aggregate, *usable].contains(&true)
+        || !matches!(stacks, Stacks::Mixed)
+        || !matches!(on_full, OnFull::Wait)
 }
 
 /// Ends a recording that `start` began, or pauses one of `record`.

@@ -146,7 +146,6 @@ fn live(totals: &Totals<'_, '_>, fact: &mut impl FnMut(&str, String, String)) {
     fact("live at the end", size(counts.bytes_live_end, errors.live_end), in_blocks);
 }
 
-/// Adds facts about calls: those that were counted, and those that were lost, failed or missed.
 /// True if the recorder joined a program of this recording that ran already.
 fn is_attached(recording: &Recording<'_>) -> bool {
     recording.images().iter().any(|image| image.how == ImageOrigin::Attached)
@@ -161,6 +160,7 @@ fn attached(recording: &Recording<'_>, fact: &mut impl FnMut(&str, String, Strin
     }
 }
 
+/// Adds facts about calls: those that were counted, and those that were lost, failed or missed.
 fn calls(counts: &Counts, is_attached: bool, fact: &mut impl FnMut(&str, String, String)) {
     let allocated = counts.errors.unwrap_or_default().allocated;
     let flow = |figure: String| at_least(counts, figure);

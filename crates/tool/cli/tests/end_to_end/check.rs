@@ -281,7 +281,7 @@ fn a_server_with_another_allocator() {
     let script = "
 redis-server --port 0 --unixsocket ./socket --save '' --appendonly no > /dev/null & server=$!
 ask() { redis-cli -s ./socket \"$@\"; }
-until ask ping 2> /dev/null | grep -q PONG; do sleep 0.02; done
+until ask ping 2> /dev/null | grep -q PONG; do kill -0 $server || exit 1; sleep 0.02; done
 i=0; while [ $i -lt 3000 ]; do echo \"set key$i value$i$i$i$i$i$i$i\"; i=$((i+1)); done | ask | sort | uniq -c
 ask append large \"$(head -c 100000 /dev/zero | tr '\\0' x)\"
 ask rpush list a b c

@@ -555,12 +555,7 @@ fn attaching_is_refused_with_what_to_do_instead() {
         .spawn()
         .unwrap();
     let pid = running.id().to_string();
-    for line in [
-        ["record", "-p", &pid],
-        ["record", "--pid", &pid],
-        ["--color=never", "attach", &pid],
-        ["--color=never", "start", &pid],
-    ] {
+    for line in [["record", "-p", &pid], ["record", "--pid", &pid], ["--color=never", "attach", &pid]] {
         let outcome = heapledger(line);
         let told = String::from_utf8_lossy(&outcome.stderr);
         assert_eq!(outcome.status, exited(2), "{line:?} {outcome:?}");

@@ -1,4 +1,7 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use super::*;
+use crate::session::Session;
 
 #[test]
 fn libraries_are_found_by_their_names() {
@@ -48,4 +51,59 @@ fn processes_without_the_library_are_told_apart() {
     assert!(matches!(ArmedProcess::find(own), Err(ArmError::NotArmed { pid }) if pid == own));
     // No process has this number: the kernel's limit is 2^22.
     assert!(matches!(ArmedProcess::find(1 << 22), Err(ArmError::Gone { .. })));
+}
+
+/// Returns this process as one that has this cell.
+fn with_cell(cell: &'static ArmedCell) -> ArmedProcess {
+    let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
+    ArmedProcess { pid: std::process::id(), memory, cell: (&raw const *cell).expose_provenance() as u64 }
+}
+
+fn new_cell() -> &'static ArmedCell {
+    Box::leak(Box::new(ArmedCell::new()))
+}
+
+#[test]
+fn a_process_without_a_word_to_set_is_not_asked() {
+    let cell = new_cell();
+    let process = with_cell(cell);
+    assert!(!process.is_armed());
+    assert!(matches!(process.leave_dead_session(), Err(ArmError::NotArmed { .. })));
+    let word = &*Box::leak(Box::new(AtomicU32::new(0)));
+    cell.requested_at.store((&raw const *word).expose_provenance() as u64, Ordering::Release);
+    assert!(process.is_armed());
+    process.leave_dead_session().unwrap();
+}
+
+#[test]
+fn a_request_belongs_to_the_recorder_that_made_it() {
+    let (cell, word) = (new_cell(), &*Box::leak(Box::new(AtomicU32::new(0))));
+    cell.requested_at.store((&raw const *word).expose_provenance() as u64, Ordering::Release);
+    let process = with_cell(cell);
+    let session = Session::new().unwrap();
+    let address = session.to_environment(false, false, false);
+    process.ask(&address).unwrap();
+    assert_eq!(word.load(Ordering::Acquire), 1);
+    assert!(matches!(process.leave_dead_session(), Err(ArmError::Recorded { .. })));
+    let other = Session::new().unwrap().to_environment(false, false, false);
+    process.withdraw(&other);
+    assert_eq!(word.load(Ordering::Acquire), 1);
+    // Nobody listens at the address of a recorder that was killed.
+    drop(session);
+    process.leave_dead_session().unwrap();
+    process.withdraw(&address);
+    assert_eq!(word.load(Ordering::Acquire), 0);
+}
+
+#[test]
+fn a_process_that_was_told_the_end_is_asked_at_once() {
+    let (cell, word) = (new_cell(), &*Box::leak(Box::new(AtomicU32::new(0))));
+    cell.requested_at.store((&raw const *word).expose_provenance() as u64, Ordering::Release);
+    cell.state.store(state::JOINED, Ordering::Release);
+    let page: &'static SessionPage = Box::leak(Box::new(SessionPage::none()));
+    cell.page_at.store((&raw const *page).expose_provenance() as u64, Ordering::Release);
+    // Not after the time in which a recorder that lives would be seen.
+    let since = Instant::now();
+    with_cell(cell).leave_dead_session().unwrap();
+    assert!(since.elapsed() < DEAD_AFTER);
 }
