@@ -35,13 +35,13 @@ pub enum DumpClock {
 /// function is to be the last one: see [`clock`].
 ///
 /// A record that the end of the file cuts is ignored: the process may be writing it. Takes time in
-/// proportion to the length of the file, and memory for the names of moved functions: at most 128
-/// MiB.
+/// proportion to the length of the file, and memory for the wanted names and for those of functions
+/// that may be moved: at most 128 MiB.
 ///
 /// # Errors
 ///
 /// Fails if the file cannot be read, is no jitdump file, or is damaged, or is longer than
-/// [`LENGTH_MAX`]. Names found before stay.
+/// [`LENGTH_MAX`], or if its functions reach a limit of [`Wanted`]. Names found before stay.
 pub fn read(input: impl Read, wanted: &mut Wanted) -> Result<(), CodeMapError> {
     let mut input = Input { input, offset: 0, is_big: false };
     let Some(header) = input.bytes::<{ HEADER_LENGTH as usize }>()? else {
@@ -71,8 +71,9 @@ pub fn read(input: impl Read, wanted: &mut Wanted) -> Result<(), CodeMapError> {
                 }
                 rest -= name.len();
                 name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
-                wanted.note(address, size, &name, Some(time));
-                if functions.len() < FUNCTIONS_MAX {
+                input.note(wanted, (address, size), &name, time)?;
+                // An index is used again for another function.
+                if functions.len() < FUNCTIONS_MAX || functions.contains_key(&index) {
                     functions.insert(index, name);
                 }
             }
@@ -82,7 +83,7 @@ pub fn read(input: impl Read, wanted: &mut Wanted) -> Result<(), CodeMapError> {
                 let (address, size, index) =
                     (input.number64(&moved, 24), input.number64(&moved, 32), input.number64(&moved, 40));
                 if let Some(name) = functions.get(&index) {
-                    wanted.note(address, size, name, Some(time));
+                    input.note(wanted, (address, size), name, time)?;
                 }
             }
             _ => {}
@@ -117,6 +118,12 @@ struct Input<R> {
 impl<R: Read> Input<R> {
     fn invalid(&self, what: &'static str) -> CodeMapError {
         CodeMapError { offset: self.offset, reason: CodeMapReason::Invalid(what) }
+    }
+
+    /// Notes a function: its address and size, its name, and the time since which it is there.
+    fn note(&self, wanted: &mut Wanted, code: (u64, u64), name: &[u8], since: u64) -> Result<(), CodeMapError> {
+        let is_noted = wanted.note(code.0, code.1, name, Some(since));
+        is_noted.then_some(()).ok_or(CodeMapError { offset: self.offset, reason: CodeMapReason::TooManyNames })
     }
 
     /// Fills the bytes; false if the file ends before.

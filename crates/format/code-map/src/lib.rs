@@ -1,11 +1,13 @@
 //! Names of code that compilers generate at run time, from the files that they write for profilers:
 //! [`perf_map`] and [`jitdump`].
 //!
-//! Only the names of [`Wanted`] addresses are kept, so the memory that a file takes does not depend
-//! on its length.
+//! Only the names of [`Wanted`] addresses are kept, a name once for all addresses in its function.
+//! A file may claim that each of its functions covers all addresses: so the work for one file has
+//! limits, [`FOUND_MAX`] and [`NAMES_MAX`], beyond which it is not read any further.
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::rc::Rc;
 
 pub mod fuzzing;
 pub mod jitdump;
@@ -14,11 +16,21 @@ pub mod perf_map;
 /// The maximum length of a name in bytes; the rest of a longer one is left out.
 pub const NAME_MAX: usize = 2048;
 
+/// The number of times that a wanted address may lie in a function of one file: less than a second
+/// of work.
+pub const FOUND_MAX: u64 = 1 << 26;
+/// The bytes of all names of one file that are kept, even if others take their places.
+pub const NAMES_MAX: usize = 64 << 20;
+
 /// The addresses whose functions are looked for, and the names found so far.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Wanted {
     /// In ascending order of addresses, each once.
     addresses: Vec<WantedAddress>,
+    /// The number of times that an address may still be found in a function.
+    found_left: u64,
+    /// The bytes of the names that may still be kept.
+    name_bytes_left: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -31,7 +43,7 @@ struct WantedAddress {
 
 #[derive(Clone, Debug)]
 struct Found {
-    name: String,
+    name: Rc<str>,
     /// The time since which the function was there; `None` if the file does not tell.
     since: Option<u64>,
 }
@@ -45,12 +57,12 @@ impl Wanted {
         let mut addresses: Vec<WantedAddress> = addresses.into_iter().map(wanted).collect();
         addresses.sort_unstable_by_key(|wanted| (wanted.address, wanted.time));
         addresses.dedup_by_key(|wanted| wanted.address);
-        Wanted { addresses }
+        Wanted { addresses, found_left: FOUND_MAX, name_bytes_left: NAMES_MAX }
     }
 
     /// Returns the names that were found, by address, in ascending order.
-    pub fn names(&self) -> impl Iterator<Item = (u64, &str)> {
-        self.addresses.iter().filter_map(|wanted| Some((wanted.address, wanted.found.as_ref()?.name.as_str())))
+    pub fn names(&self) -> impl Iterator<Item = (u64, &Rc<str>)> {
+        self.addresses.iter().filter_map(|wanted| Some((wanted.address, &wanted.found.as_ref()?.name)))
     }
 
     /// Returns the addresses without a name, with their moments.
@@ -59,11 +71,15 @@ impl Wanted {
     }
 
     /// Notes a function: without a time, it takes the place of those noted before; with the time
-    /// since which it is there, it counts for the addresses seen from then on.
-    fn note(&mut self, start: u64, length: u64, name: &[u8], since: Option<u64>) {
+    /// since which it is there, it counts for the addresses seen from then on. False if a limit is
+    /// reached: then some addresses may not have been considered.
+    fn note(&mut self, start: u64, length: u64, name: &[u8], since: Option<u64>) -> bool {
+        let mut text: Option<Rc<str>> = None;
         let first = self.addresses.partition_point(|wanted| wanted.address < start);
         let inside = |wanted: &&mut WantedAddress| wanted.address - start < length;
         for wanted in self.addresses.iter_mut().skip(first).take_while(inside) {
+            let Some(left) = self.found_left.checked_sub(1) else { return false };
+            self.found_left = left;
             let is_better = match (&wanted.found, since) {
                 (None, _) | (_, None) => true,
                 (Some(Found { since: None, .. }), Some(_)) => true,
@@ -76,17 +92,26 @@ impl Wanted {
                 }
             };
             if is_better {
-                let name = name.get(..NAME_MAX).unwrap_or(name);
-                wanted.found = Some(Found { name: printable(name), since });
+                let name = match &text {
+                    Some(name) => name,
+                    None => {
+                        let name = printable(name.get(..NAME_MAX).unwrap_or(name));
+                        let Some(left) = self.name_bytes_left.checked_sub(name.len()) else { return false };
+                        self.name_bytes_left = left;
+                        text.insert(name)
+                    }
+                };
+                wanted.found = Some(Found { name: Rc::clone(name), since });
             }
         }
+        true
     }
 }
 
 /// Returns a name as text of one line.
-fn printable(name: &[u8]) -> String {
+fn printable(name: &[u8]) -> Rc<str> {
     let replaced = |character: char| if character.is_control() { '\u{fffd}' } else { character };
-    String::from_utf8_lossy(name).chars().map(replaced).collect()
+    String::from_utf8_lossy(name).chars().map(replaced).collect::<String>().into()
 }
 
 /// A failure to read a file.
@@ -105,6 +130,8 @@ pub enum CodeMapReason {
     Invalid(&'static str),
     /// The file is longer than this many bytes.
     TooLong(u64),
+    /// Its functions cover each other too often, or too many have names.
+    TooManyNames,
     /// The system could not read it.
     Io(std::io::Error),
 }
@@ -115,6 +142,7 @@ impl fmt::Display for CodeMapError {
         match &self.reason {
             CodeMapReason::Invalid(what) => f.write_str(what),
             CodeMapReason::TooLong(limit) => write!(f, "the file is longer than {limit} bytes"),
+            CodeMapReason::TooManyNames => f.write_str("too many functions at the same addresses, or too many names"),
             CodeMapReason::Io(error) => error.fmt(f),
         }
     }

@@ -16,11 +16,12 @@ const LINE_MAX: usize = NAME_MAX + 64;
 /// Reads a perf map. Returns the number of lines that were not understood, which are left out: the
 /// process may be writing the last one, and some compilers write others.
 ///
-/// Takes time in proportion to the length of the file, and memory for one line.
+/// Takes time in proportion to the length of the file, and memory for one line and the names.
 ///
 /// # Errors
 ///
-/// Fails if the file cannot be read or is longer than [`LENGTH_MAX`]. Names found before stay.
+/// Fails if the file cannot be read or is longer than [`LENGTH_MAX`], or if its functions reach a
+/// limit of [`Wanted`]. Names found before stay.
 pub fn read(input: impl BufRead, wanted: &mut Wanted) -> Result<u64, CodeMapError> {
     read_up_to(LENGTH_MAX, input, wanted)
 }
@@ -42,7 +43,11 @@ fn read_up_to(length_max: u64, mut input: impl BufRead, wanted: &mut Wanted) -> 
         if end.is_some() || is_last {
             if !line.is_empty() {
                 match parse(&line) {
-                    Some((start, size, name)) => wanted.note(start, size, name, None),
+                    Some((start, size, name)) => {
+                        if !wanted.note(start, size, name, None) {
+                            return Err(CodeMapError { offset, reason: CodeMapReason::TooManyNames });
+                        }
+                    }
                     None => ignored += 1,
                 }
             }

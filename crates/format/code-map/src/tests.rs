@@ -2,7 +2,41 @@ use super::*;
 use proptest::prelude::*;
 
 fn names(wanted: &Wanted) -> Vec<(u64, &str)> {
-    wanted.names().collect()
+    wanted.names().map(|(address, name)| (address, &**name)).collect()
+}
+
+/// Each line of a hostile file may cover all addresses.
+#[test]
+fn functions_that_cover_each_other_end_the_reading() {
+    let lines = 100;
+    let addresses = || Wanted { found_left: lines << 12, ..Wanted::new((0..1 << 12).map(|at| (at, 0))) };
+    assert_eq!(Wanted::new([]).found_left, FOUND_MAX);
+    let (line, lines) = (b"0 ffffffffffffffff x\n", lines as usize);
+    let read = |count: usize, wanted: &mut Wanted| perf_map::read(&line.repeat(count)[..], wanted);
+    assert_eq!(read(lines, &mut addresses()).unwrap(), 0);
+    let mut wanted = addresses();
+    let error = read(lines + 9, &mut wanted).unwrap_err();
+    assert_eq!((error.offset, wanted.names().count()), ((lines * line.len()) as u64, 1 << 12));
+    assert!(matches!(error.reason, CodeMapReason::TooManyNames));
+}
+
+#[test]
+fn a_name_is_kept_once_for_all_addresses() {
+    let mut wanted = Wanted::new((0..100).map(|at| (at, 0)));
+    assert!(wanted.note(0, 100, &[b'a'; NAME_MAX], None));
+    let mut names = wanted.names().map(|(_, name)| name);
+    let first = names.next().unwrap();
+    assert!(names.all(|name| Rc::ptr_eq(first, name)));
+}
+
+#[test]
+fn the_bytes_of_names_are_limited() {
+    let mut wanted = Wanted::new([(1, 0)]);
+    for _ in 0..NAMES_MAX / NAME_MAX {
+        assert!(wanted.note(0, 2, &[b'a'; NAME_MAX], None));
+    }
+    assert!(!wanted.note(0, 2, b"b", None));
+    assert_eq!(wanted.names().next().unwrap().1.len(), NAME_MAX);
 }
 
 #[test]

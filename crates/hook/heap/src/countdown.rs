@@ -44,10 +44,12 @@ impl Countdown {
         }
     }
 
-    /// Begins to count for a sampler, unless the heap does so already.
+    /// Begins to count for a sampler, unless the heap does so already. For any thread: if the
+    /// heap's own counts meanwhile, nothing changes, and the next attempt succeeds.
     pub(crate) fn begin(&self) {
-        if self.left.get() >= UNCOUNTED {
-            self.left.set(0);
+        let left = self.left.get();
+        if left >= UNCOUNTED {
+            self.left.exchange(left, 0);
         }
     }
 

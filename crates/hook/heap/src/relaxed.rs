@@ -38,6 +38,12 @@ macro_rules! relaxed {
             pub(crate) fn set(&self, value: $value) {
                 self.0.store(value, Ordering::Relaxed);
             }
+
+            /// Changes the value if it is `current`. For any thread.
+            #[allow(dead_code, reason = "most cells have one writer")]
+            pub(crate) fn exchange(&self, current: $value, new: $value) {
+                let _ = self.0.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed);
+            }
         }
     )+};
 }

@@ -89,9 +89,9 @@ impl OwnStack {
     #[inline(always)]
     pub fn stack_at(&mut self, sp: u64) -> (Stack, bool) {
         if self.contains(sp) || self.grow_to(sp) {
-            (Stack { low: sp, high: self.high, pages_left: 0 }, true)
+            (Stack { low: sp, high: self.high, pages_left: 0, is_unproven: false }, true)
         } else {
-            let mut stack = Stack { low: sp, high: sp, pages_left: 0 };
+            let mut stack = Stack { low: sp, high: sp, pages_left: 0, is_unproven: false };
             stack.enter(sp);
             (stack, false)
         }
@@ -110,6 +110,8 @@ pub struct Stack {
     high: u64,
     /// The number of pages that may still be added above: 0 on the thread's own stack.
     pages_left: u64,
+    /// True after a step without proof: what is beyond `high` may not be this stack any more.
+    is_unproven: bool,
 }
 
 impl Stack {
@@ -131,23 +133,64 @@ impl Stack {
         address >= self.low
     }
 
-    /// True if the word at an aligned address may be read; checks further pages if necessary.
+    /// True if the word at an aligned address may be read; checks further pages if necessary. Only
+    /// before a step without proof.
     #[inline(always)]
-    pub fn covers(&mut self, address: u64) -> bool {
-        (address >= self.low && address.wrapping_add(8) <= self.high && address < u64::MAX - 8)
-            || self.extend_to(address)
+    fn covers(&mut self, address: u64) -> bool {
+        self.has(address) || self.extend_to(address)
+    }
+
+    /// True if the word at an aligned address is in the pages that have been checked.
+    #[inline(always)]
+    fn has(&self, address: u64) -> bool {
+        address >= self.low && address.wrapping_add(8) <= self.high && address < u64::MAX - 8
+    }
+
+    /// Returns a word, if its address is a multiple of 8 and it may be read; checks further pages
+    /// if necessary.
+    pub fn word(&mut self, address: u64) -> Option<u64> {
+        if address & 7 != 0 {
+            return None;
+        }
+        if self.is_unproven && !self.has(address) {
+            return self.word_of_any(address);
+        }
+        self.covers(address).then(|| {
+            // SAFETY: `covers` has returned true for the word, and its address is a multiple of 8.
+            unsafe { self.read(address) }
+        })
+    }
+
+    /// Notes that the next step is not proven. Words in pages that were not checked before may then
+    /// be of memory that another thread unmaps, so the kernel reads them.
+    pub fn distrust(&mut self) {
+        self.is_unproven = true;
+    }
+
+    /// Reads a word that may not be on this stack.
+    #[cold]
+    fn word_of_any(&self, address: u64) -> Option<u64> {
+        let beyond = address.saturating_sub(self.high);
+        if address < self.low || address >= u64::MAX - PAGE || beyond >= self.pages_left * PAGE {
+            return None;
+        }
+        let mut word = [0];
+        let read = sys::read_own_pieces(&[[address, 8]], &mut word);
+        (read == 8).then_some(word[0])
     }
 
     /// Reads a word.
     ///
     /// # Safety
     ///
-    /// [`Stack::covers`] has returned true for the address in this walk, and it is a multiple of 8.
+    /// [`Stack::is_known_readable`] has returned true in this walk for the address or for one above
+    /// it, or [`Stack::covers`] for the address. It is not below the start of the walk, and a
+    /// multiple of 8.
     #[inline(always)]
     pub unsafe fn read(&self, address: u64) -> u64 {
         // SAFETY: by the caller's contract the address was checked: it is readable memory of the
-        // current stack, above the stack pointer, where only this thread writes. Volatile, because
-        // it belongs to frames that the compiler does not know.
+        // current stack, above the stack pointer, where only this thread writes: a proven step led
+        // to its page. Volatile, because it belongs to frames that the compiler does not know.
         unsafe { core::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() }
     }
 
@@ -156,7 +199,7 @@ impl Stack {
         if sp >= self.low && sp < self.high {
             return;
         }
-        *self = Stack { low: sp, high: sp & !(PAGE - 1), pages_left: FOREIGN_PAGES_MAX };
+        *self = Stack { low: sp, high: sp & !(PAGE - 1), pages_left: FOREIGN_PAGES_MAX, ..*self };
     }
 
     #[cold]
@@ -175,3 +218,6 @@ impl Stack {
         true
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests;

@@ -12,7 +12,6 @@
 //!
 //! [`NodeKind::UnprovenFrame`]: heapledger_core::NodeKind::UnprovenFrame
 
-use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::{GENERATED_CODE, sandbox, sys};
@@ -20,6 +19,8 @@ use heapledger_core::{GENERATED_CODE, sandbox, sys};
 use crate::arch::Rule;
 use crate::modules::{self, FoundModule, Module};
 use crate::{PAGE, Sink};
+
+use self::maps::Run;
 
 mod maps;
 
@@ -59,10 +60,14 @@ pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> O
         if is_refused(lookup) {
             return Some(Rule::NOT_CODE);
         }
-        let Some(Range { start, end }) = maps::executable_around(lookup) else {
+        let Some(Run { start, end, is_named_file, .. }) = maps::executable_around(lookup).ok()? else {
             refuse(lookup);
             return Some(Rule::NOT_CODE);
         };
+        // Where the linker cannot be asked, modules may be loaded that nobody has listed.
+        if is_named_file && !modules::can_ask_linker() {
+            return None;
+        }
         if !sink.module(&Module { start, end, bias: 0, epoch, build_id: &[], path: GENERATED_CODE }) {
             return None;
         }
@@ -72,7 +77,7 @@ pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> O
             forget();
         }
     }
-    Some(if is_trampoline(return_address) { Rule::TRAMPOLINE } else { Rule::FRAME_POINTER })
+    Some(if is_trampoline(return_address)? { Rule::TRAMPOLINE } else { Rule::FRAME_POINTER })
 }
 
 /// Returns the rule of a return address in a module that has no unwind information for it.
@@ -128,7 +133,9 @@ fn refuse(address: u64) {
 
 /// True if the return address is that of the call in CPython's trampoline for profilers:
 /// `sub $8,%rsp; call *%rcx; add $8,%rsp; ret`. Source: `Python/asm_trampoline.S` of CPython 3.12.
-fn is_trampoline(return_address: u64) -> bool {
+///
+/// `None` if the bytes cannot be read, as in a process whose system calls are filtered.
+fn is_trampoline(return_address: u64) -> Option<bool> {
     const CODE: [u8; 11] = [0x48, 0x83, 0xec, 0x08, 0xff, 0xd1, 0x48, 0x83, 0xc4, 0x08, 0xc3];
     /// The length of the code before the return address.
     const BEFORE: u64 = 6;
@@ -136,7 +143,7 @@ fn is_trampoline(return_address: u64) -> bool {
     let read = sys::read_own_pieces(&[[return_address.wrapping_sub(BEFORE), CODE.len() as u64]], &mut words);
     let [low, high] = words.map(u64::to_ne_bytes);
     let bytes = low.iter().chain(&high).take(CODE.len());
-    read == CODE.len() && bytes.eq(&CODE)
+    (read == CODE.len()).then(|| bytes.eq(&CODE))
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ pub struct Listed {
     pub end: u64,
     /// The value to subtract from an address to get the module's own.
     pub bias: u64,
-    /// The address of its `.eh_frame_hdr`.
+    /// The address of its `.eh_frame_hdr`; 0 if it has none.
     pub eh_frame_hdr: u64,
     /// The module's path: NUL-terminated, or null.
     pub name: *const c_char,
@@ -187,9 +187,10 @@ pub unsafe fn list_headers(bias: u64, headers: &[ProgramHeader], name: *const c_
     let start = loaded().map(|header| header.address).min();
     let end = loaded().map(|header| header.address.saturating_add(header.bytes)).max();
     let rules = headers.iter().find(|header| header.kind == PT_GNU_EH_FRAME);
-    if let (Some(start), Some(end), Some(rules)) = (start, end, rules) {
+    if let (Some(start), Some(end)) = (start, end) {
         let absolute = |address: u64| bias.wrapping_add(address);
-        let (start, end, eh_frame_hdr) = (absolute(start), absolute(end), absolute(rules.address));
+        let eh_frame_hdr = rules.map_or(0, |rules| absolute(rules.address));
+        let (start, end) = (absolute(start), absolute(end));
         // SAFETY: `list` requires the description of a mapped module that stays, as does its name.
         // This function's `# Safety` requires the same; the addresses are those of the headers,
         // moved by the bias.
@@ -264,14 +265,17 @@ pub fn advance_epoch() {
 /// Returns the module that covers an address. Lock-free and allocation-free: `_dl_find_object`, in
 /// glibc since 2.35, is made for unwinders. The modules passed to [`list`] are used without that
 /// function, in static programs, whose bounds it does not know, and for programs of which it knows
-/// only the segment around the address.
+/// only the segment around the address. A module without `.eh_frame_hdr` is found, too: no rule
+/// leads out of its frames, but they are its own.
 pub fn find(address: u64) -> Option<FoundModule> {
     let found = dl_find_object().and_then(|find| ask_linker(find, address));
-    found.filter(|found| found.contains(found.eh_frame_hdr)).or_else(|| {
+    let with_rules = found.filter(|found| found.contains(found.eh_frame_hdr));
+    let from_list = || {
         let found = listed().find(|module| (module.start..module.end).contains(&address))?;
         let Listed { start, end, eh_frame_hdr, .. } = *found;
         Some(FoundModule { start, end, eh_frame_hdr, origin: Origin::Listed(found) })
-    })
+    };
+    with_rules.or_else(from_list).or(found)
 }
 
 fn ask_linker(find: DlFindObjectFunction, address: u64) -> Option<FoundModule> {

@@ -6,25 +6,22 @@
 //! kept. The process may be gone by then, and its root with it: so what leads to the files is
 //! opened at the announcement.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use heapledger_code_map::jitdump::DumpClock;
-use heapledger_code_map::{CodeMapError, Wanted, jitdump, perf_map};
 use heapledger_recording::{ImportedLocation, Module, ModuleId, NamedFunction, Node, NodeKind};
 
-/// The maximum length of a list of mappings that is searched for jitdump files, in bytes.
-const MAPS_MAX: u64 = 64 << 20;
-/// The maximum number of jitdump files of a process.
-const DUMPS_MAX: usize = 16;
+use self::files::CodeFiles;
+use crate::outcome::DamagedCodeFile;
+
+mod files;
+
 /// The maximum number of addresses of an image that get names: about 100 MiB.
 const ADDRESSES_MAX: usize = 1 << 20;
-
+/// The maximum number of bytes of the names of an image in a file of the recording, which has a
+/// name again for each address.
+const WRITTEN_MAX: usize = 128 << 20;
 /// The maximum number of parents whose files name the functions of a forked child.
 const PARENTS_MAX: usize = 8;
 
@@ -38,31 +35,53 @@ pub(crate) struct GeneratedCode {
     own: Option<Rc<CodeFiles>>,
     /// Those of the processes that it was forked from, the nearest first.
     inherited: Vec<Rc<CodeFiles>>,
+    /// The names in its own module.
+    names: Option<Rc<ModuleNames>>,
+    /// Those in the modules of the images that it was forked from, the nearest first.
+    inherited_names: Vec<Rc<ModuleNames>>,
     /// The addresses on its stacks, with the nanoseconds of CLOCK_MONOTONIC when each was first
     /// seen.
     addresses: BTreeMap<u64, u64>,
     /// The names that were read before an `exec`: the next program may have files with the same
     /// names.
-    early: BTreeMap<u64, String>,
+    early: BTreeMap<u64, Rc<str>>,
+    /// The process that was to run another program, as its own pid namespace numbers it.
+    early_of: Option<u32>,
+    /// The files that could not be read to their ends.
+    damaged: Vec<DamagedCodeFile>,
 }
 
-/// The files in which a process names its code.
+/// The names that were read for a module, which the stacks of forked children need in each later
+/// file of the recording, when the module's own image has ended.
 #[derive(Debug)]
-struct CodeFiles {
-    pid: u32,
-    /// The root of its file system, if it could be opened.
-    root: Option<File>,
-    /// Its number in its own pid namespace, and its user.
-    inner_pid: u32,
-    user: u32,
-    dumps: std::cell::RefCell<Vec<(PathBuf, File)>>,
+struct ModuleNames {
+    module: ModuleId,
+    by_address: RefCell<BTreeMap<u64, Rc<str>>>,
+    /// True if the module's own image writes them no more.
+    has_ended: Cell<bool>,
+    /// True if they are in the current file.
+    are_written: Cell<bool>,
+}
+
+impl ModuleNames {
+    fn locations(&self) -> impl Iterator<Item = ImportedLocation> {
+        let module = self.module;
+        let mut left = WRITTEN_MAX;
+        let names: Vec<_> = self.by_address.borrow().iter().map(|(at, name)| (*at, Rc::clone(name))).collect();
+        names.into_iter().map_while(move |(offset, name)| {
+            left = left.checked_sub(name.len())?;
+            let function = NamedFunction { name: (&*name).into(), file: None, line: 0 };
+            Some(ImportedLocation { module, offset, functions: vec![function.to_bytes()] })
+        })
+    }
 }
 
 impl GeneratedCode {
     /// Returns the state for a child that is forked now.
     pub(crate) fn fork(&self) -> GeneratedCode {
         let inherited = self.own.iter().chain(&self.inherited).take(PARENTS_MAX).cloned().collect();
-        GeneratedCode { module: self.module, inherited, ..GeneratedCode::default() }
+        let inherited_names = self.names.iter().chain(&self.inherited_names).take(PARENTS_MAX).cloned().collect();
+        GeneratedCode { module: self.module, inherited, inherited_names, ..GeneratedCode::default() }
     }
 
     /// Returns the module that stands for generated code, if the image has announced any.
@@ -73,6 +92,10 @@ impl GeneratedCode {
     /// Sets the module that stands for generated code of this image alone.
     pub(crate) fn set_module(&mut self, module: ModuleId) {
         self.module = Some(module);
+        if self.names.as_ref().is_none_or(|names| names.module != module) {
+            let (has_ended, are_written) = (Cell::new(false), Cell::new(false));
+            self.names = Some(Rc::new(ModuleNames { module, by_address: RefCell::default(), has_ended, are_written }));
+        }
     }
 
     /// Looks for the files of the process, which has announced code and so is likely to exist. Not
@@ -85,7 +108,8 @@ impl GeneratedCode {
     }
 
     fn find_files(&mut self, pid: u32) {
-        let own = self.own.get_or_insert_with(|| Rc::new(CodeFiles::of(pid)));
+        let parents = self.inherited.first();
+        let own = self.own.get_or_insert_with(|| Rc::new(CodeFiles::of(pid, parents.map(|parents| &**parents))));
         own.find_dumps();
     }
 
@@ -96,22 +120,59 @@ impl GeneratedCode {
         }
     }
 
-    /// Reads the names for process `pid`, which is about to run another program.
-    pub(crate) fn read_early(&mut self, pid: u32) {
+    /// Reads the names for process `pid`, which is about to run another program. It has the number
+    /// `process` in its own pid namespace.
+    pub(crate) fn read_early(&mut self, pid: u32, process: u32) {
         self.early = self.read(pid);
+        self.early_of = Some(process);
     }
 
-    /// Reads the files of process `pid`, and returns the names of all addresses noted so far.
+    /// Forgets the names that were read for an `exec` if that process's has failed: the program
+    /// goes on, and may write others.
+    pub(crate) fn exec_failed(&mut self, process: u32) {
+        if self.early_of == Some(process) {
+            self.early.clear();
+            self.early_of = None;
+        }
+    }
+
+    /// Reads the files of process `pid`, and returns the names of all addresses noted so far, and
+    /// those of its parents' code that nobody else writes to this file.
     pub(crate) fn names(&mut self, pid: u32) -> Vec<ImportedLocation> {
-        let Some(module) = self.module else { return Vec::new() };
-        let location = |(offset, name): (u64, String)| {
-            let function = NamedFunction { name: name.into(), file: None, line: 0 };
-            ImportedLocation { module, offset, functions: vec![function.to_bytes()] }
-        };
-        self.read(pid).into_iter().map(location).collect()
+        let mut locations = Vec::new();
+        if let Some(names) = self.names.clone() {
+            names.by_address.borrow_mut().extend(self.read(pid));
+            names.are_written.set(true);
+            locations.extend(names.locations());
+        }
+        for names in self.inherited_names.iter().filter(|names| names.has_ended.get()) {
+            if !names.are_written.replace(true) {
+                locations.extend(names.locations());
+            }
+        }
+        locations
     }
 
-    fn read(&mut self, pid: u32) -> BTreeMap<u64, String> {
+    /// Notes that another file of the recording begins.
+    pub(crate) fn begin_segment(&self) {
+        for names in self.inherited_names.iter().filter(|names| names.has_ended.get()) {
+            names.are_written.set(false);
+        }
+    }
+
+    /// Notes that the image has ended, and has written its names for the last time.
+    pub(crate) fn end(&self) {
+        if let Some(names) = &self.names {
+            names.has_ended.set(true);
+        }
+    }
+
+    /// Returns the files that could not be read to their ends, once.
+    pub(crate) fn take_damaged(&mut self) -> Vec<DamagedCodeFile> {
+        std::mem::take(&mut self.damaged)
+    }
+
+    fn read(&mut self, pid: u32) -> BTreeMap<u64, Rc<str>> {
         let mut names = self.early.clone();
         let mut wanted = self.addresses.clone();
         wanted.retain(|address, _| !names.contains_key(address));
@@ -121,107 +182,13 @@ impl GeneratedCode {
         // A forked child may have announced nothing itself.
         self.find_files(pid);
         for files in self.own.iter().chain(&self.inherited) {
-            for found in files.read(&wanted) {
-                for (address, name) in found.names() {
-                    wanted.remove(&address);
-                    names.entry(address).or_insert_with(|| name.to_owned());
-                }
-            }
+            files.read(&mut wanted, &mut names, &mut self.damaged);
             if wanted.is_empty() {
                 break;
             }
         }
         names
     }
-}
-
-impl CodeFiles {
-    fn of(pid: u32) -> CodeFiles {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-        // The innermost namespace is the last one; the effective user is the second.
-        let inner_pid = field("NSpid:").and_then(|pids| pids.split_whitespace().last()?.parse().ok());
-        let user = field("Uid:").and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
-        CodeFiles {
-            pid,
-            root: File::open(format!("/proc/{pid}/root")).ok(),
-            inner_pid: inner_pid.unwrap_or(pid),
-            user: user.unwrap_or(0),
-            dumps: Default::default(),
-        }
-    }
-
-    /// Opens the jitdump files of the process that are not open yet. Programs map them so that they
-    /// can be found.
-    fn find_dumps(&self) {
-        let Ok(maps) = File::open(format!("/proc/{}/maps", self.pid)) else { return };
-        let mut text = Vec::new();
-        if maps.take(MAPS_MAX).read_to_end(&mut text).is_err() {
-            return;
-        }
-        let mut dumps = self.dumps.borrow_mut();
-        for line in String::from_utf8_lossy(&text).lines() {
-            let Some(path) = line.find('/').and_then(|at| line.get(at..)).map(Path::new) else { continue };
-            if !is_dump(path) || dumps.len() == DUMPS_MAX || dumps.iter().any(|(known, _)| known == path) {
-                continue;
-            }
-            if let Some(file) = self.open(path) {
-                dumps.push((path.to_owned(), file));
-            }
-        }
-    }
-
-    /// Opens a file of the process, by its path there. Only a regular file of the process's user:
-    /// anyone may write to `/tmp`.
-    fn open(&self, path: &Path) -> Option<File> {
-        let root = match &self.root {
-            Some(root) => format!("/proc/self/fd/{}", root.as_raw_fd()),
-            None => "/".to_owned(),
-        };
-        let path = Path::new(&root).join(path.strip_prefix("/").unwrap_or(path));
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-        let metadata = file.metadata().ok()?;
-        (metadata.is_file() && metadata.uid() == self.user).then_some(file)
-    }
-
-    /// Reads the files, and returns what each names. A damaged file names the functions before the
-    /// damage.
-    fn read(&self, addresses: &BTreeMap<u64, u64>) -> Vec<Wanted> {
-        let mut found = Vec::new();
-        let wanted = |addresses: &BTreeMap<u64, u64>| Wanted::new(addresses.iter().map(|(at, time)| (*at, *time)));
-        for (_, dump) in self.dumps.borrow_mut().iter_mut() {
-            let mut names = wanted(addresses);
-            if read_dump(dump, &mut names, addresses).is_ok() {
-                found.push(names);
-            }
-        }
-        if let Some(map) = self.open(Path::new(&format!("/tmp/perf-{}.map", self.inner_pid))) {
-            let mut names = wanted(addresses);
-            let _: Result<u64, CodeMapError> = perf_map::read(BufReader::with_capacity(1 << 16, map), &mut names);
-            found.push(names);
-        }
-        found
-    }
-}
-
-/// Reads a jitdump file. If its times are in ticks, the last function at an address counts.
-fn read_dump(dump: &mut File, names: &mut Wanted, addresses: &BTreeMap<u64, u64>) -> std::io::Result<()> {
-    let mut header = [0; 40];
-    dump.seek(SeekFrom::Start(0))?;
-    dump.read_exact(&mut header)?;
-    dump.seek(SeekFrom::Start(0))?;
-    if jitdump::clock(&header) == Some(DumpClock::Ticks) {
-        *names = Wanted::new(addresses.keys().map(|address| (*address, u64::MAX)));
-    }
-    let _: Result<(), CodeMapError> = jitdump::read(BufReader::with_capacity(1 << 16, dump), names);
-    Ok(())
-}
-
-/// True if a path is that of a jitdump file: `jit-PID.dump`.
-fn is_dump(path: &Path) -> bool {
-    let number = path.file_name().and_then(|name| name.to_str()?.strip_prefix("jit-")?.strip_suffix(".dump"));
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Returns the record of a module that stands for generated code.

@@ -22,7 +22,7 @@ mod usable_sizes;
 use chunks::Chunks;
 use marks::Reports;
 use threads::Threads;
-use totals::Anomalies;
+use totals::{Anomalies, Unproven};
 use usable_sizes::UsableSizes;
 
 /// The state of a running image.
@@ -39,6 +39,7 @@ pub(crate) struct Image {
     memory: Samples,
     has_forked: bool,
     pub(crate) anomalies: Anomalies,
+    unproven: Unproven,
     address_index: AddressIndex,
     reports: Reports,
     usable_sizes: UsableSizes,
@@ -60,6 +61,7 @@ impl Image {
             memory: Samples::new(),
             has_forked: false,
             anomalies: Anomalies::default(),
+            unproven: Unproven::default(),
             address_index: AddressIndex::new(),
             reports: Reports::new(start.pid),
             usable_sizes: UsableSizes::default(),

@@ -65,7 +65,7 @@ pub use heapledger_wire::session::ALLOCATOR_FILE_NAME;
 pub use libraries::{CommandAllocator, CommandLibraries, is_loadable};
 pub use log::{ExistingFile, LogOptions, Logged, LoggedFields, log};
 pub use options::{Begin, OnFull, RecordOptions, Rotation, StackMode};
-pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
+pub use outcome::{DamagedCodeFile, ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
 pub use recorder::{attach, record};
 pub use redirection::{RedirectedAllocator, redirected_allocators};
 pub use run::{check, run};

@@ -108,6 +108,8 @@ pub struct Outcome {
     pub time_is_up: bool,
     /// The texts of the heap checker's reports, one for each process that has written any.
     pub heap_reports: Vec<String>,
+    /// The files with names of generated code that are damaged or could not be read to their ends.
+    pub code_files_damaged: Vec<DamagedCodeFile>,
     /// The reason why the recording ended before the command did. The file can be read up to there.
     pub problem: Option<RecordError>,
 }
@@ -118,6 +120,18 @@ impl Outcome {
     pub fn command_recorded(&self) -> bool {
         self.command_has_come
     }
+}
+
+/// A file with names of generated code of which only the beginning was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DamagedCodeFile {
+    /// The file, as its process names it.
+    pub path: PathBuf,
+    /// The pid of that process.
+    pub pid: u32,
+    /// The offset in the file, and the reason.
+    pub error: String,
 }
 
 /// A process of a recording.

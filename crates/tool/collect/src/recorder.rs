@@ -436,6 +436,7 @@ impl Recorder<'_> {
         let finished = self.collector.finish(&end);
         let Finished { command_has_come, footer, events_of_file, stalls, processes, departures, bytes_written, .. } =
             finished;
+        let code_files_damaged = finished.code_files_damaged;
         let output = self.output;
         let problem = finished.failure.map(|failure| problem(failure, output.path()));
         if let Some(problem) = &problem {
@@ -456,6 +457,7 @@ impl Recorder<'_> {
             processes,
             departures_count: departures.0,
             departures: departures.1,
+            code_files_damaged,
             command_has_come,
             has_begun: if self.armed.is_some() { has_joined } else { self.switch.began().is_some() },
             time_is_up,

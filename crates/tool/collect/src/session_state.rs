@@ -6,6 +6,7 @@ use crate::departures::Departures;
 use crate::error::RecordError;
 use crate::forks::Forks;
 use crate::modules::Modules;
+use crate::outcome::DamagedCodeFile;
 use crate::texts::Texts;
 use crate::writer::{Job, Writer};
 
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     /// The time when recording was paused for the first time; later frees of unknown blocks are
     /// attributed to the pause.
     pub(crate) paused_from: Option<Time>,
+    /// The first files with names of generated code that could not be read to their ends.
+    pub(crate) code_files_damaged: Vec<DamagedCodeFile>,
     /// The error that ends the recording.
     pub(crate) failure: Option<RecordError>,
 }
@@ -59,6 +62,7 @@ impl Shared {
             records: vec![Record::Session(session.clone())],
             events: 0,
             paused_from: None,
+            code_files_damaged: Vec::new(),
             failure: None,
         }
     }

@@ -104,7 +104,7 @@ impl Epochs {
     fn set(&self, id: StackId, epoch: u32) {
         let mut own = self.own.borrow_mut();
         if let Some(known) = (id.0 as usize).checked_sub(self.base).and_then(|at| own.get_mut(at)) {
-            *known = (epoch + 1).min(UNPROVEN - 1) | *known & UNPROVEN;
+            *known = epoch.saturating_add(1).min(UNPROVEN - 1) | *known & UNPROVEN;
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn file(is_big: bool) -> Vec<u8> {
 fn read_names(file: &[u8], wanted: &[(u64, u64)]) -> Vec<(u64, String)> {
     let mut wanted = Wanted::new(wanted.iter().copied());
     read(file, &mut wanted).unwrap();
-    wanted.names().map(|(at, name)| (at, name.to_owned())).collect()
+    wanted.names().map(|(at, name)| (at, name.to_string())).collect()
 }
 
 #[test]
@@ -43,6 +43,28 @@ fn functions_have_their_names_in_time() {
         assert_eq!(read_names(&file, &[(0x2000, 35)]), [(0x2000, "first".into())]);
         assert_eq!(clock(&file), Some(DumpClock::Ticks));
     }
+}
+
+/// The names that are kept for moves are limited in number.
+#[test]
+fn an_index_that_is_used_again_has_its_latest_name() {
+    let mut file = file(false);
+    let mut record = |kind: u32, contents: &[u8]| {
+        file.extend(kind.to_le_bytes());
+        file.extend((16 + contents.len() as u32).to_le_bytes());
+        file.extend(40_u64.to_le_bytes());
+        file.extend(contents);
+    };
+    let load = |index: u64, name: &[u8]| {
+        let numbers = [0, 0x10_0000, 0x10_0000, 0, index].map(u64::to_le_bytes).concat();
+        [&numbers, name, &[0]].concat()
+    };
+    for index in 0..FUNCTIONS_MAX as u64 + 10 {
+        record(CODE_LOAD, &load(index, b"old"));
+    }
+    record(CODE_LOAD, &load(9, b"new"));
+    record(CODE_MOVE, &[0, 0x10_0000, 0x10_0000, 0x9000, 16, 9].map(u64::to_le_bytes).concat());
+    assert_eq!(read_names(&file, &[(0x9000, 50)]), [(0x9000, "new".into())]);
 }
 
 #[test]

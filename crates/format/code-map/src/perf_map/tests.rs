@@ -17,7 +17,7 @@ pub(crate) const FILE: &str = "\
 fn lines_are_read_and_others_counted() {
     let mut wanted = Wanted::new([0x1000, 0x1010, 0x1018, 0x2000, 0x3000, 0x4001, 0x7f7c_ef00_c281].map(|at| (at, 0)));
     let ignored = read(FILE.as_bytes(), &mut wanted).unwrap();
-    let names: Vec<_> = wanted.names().collect();
+    let names: Vec<_> = wanted.names().map(|(at, name)| (at, &**name)).collect();
     assert_eq!(
         names,
         [

@@ -277,12 +277,6 @@ pub enum StepResult {
 pub fn step_out(from: FrameRegisters, rule: Rule, stack: &mut Stack) -> StepResult {
     let FrameRegisters { slot, return_address, rbp } = from;
     let kind = rule.kind();
-    let word = |stack: &mut Stack, address: u64| {
-        (address & 7 == 0 && stack.covers(address)).then(|| {
-            // SAFETY: `covers` has returned true for the word, and its address is a multiple of 8.
-            unsafe { stack.read(address) }
-        })
-    };
     if kind == Kind::End as u32 {
         return StepResult::End;
     }
@@ -290,7 +284,7 @@ pub fn step_out(from: FrameRegisters, rule: Rule, stack: &mut Stack) -> StepResu
         // sp points at the ucontext; its saved registers start at 40: …, rbp at 120, …, rsp at 160,
         // rip at 168.
         let sp = slot.wrapping_add(8);
-        let mut saved = |offset: u64| word(stack, sp.wrapping_add(offset));
+        let mut saved = |offset: u64| stack.word(sp.wrapping_add(offset));
         let (Some(rbp), Some(sp), Some(rip)) = (saved(120), saved(160), saved(168)) else { return StepResult::Lost };
         if sp & 7 != 0 {
             return StepResult::Lost;
@@ -308,10 +302,11 @@ pub fn step_out(from: FrameRegisters, rule: Rule, stack: &mut Stack) -> StepResu
     } else if kind == Kind::Rbp as u32 {
         Some(rbp.wrapping_add_signed(rule.offset_from_rbp()).wrapping_sub(8))
     } else if rule.is_unproven() {
+        stack.distrust();
         // The frame pointer of a frame is not below the frame.
         (rbp > slot).then(|| rbp.wrapping_add(8))
     } else if kind == Kind::Deref as u32 {
-        word(stack, rbp.wrapping_add_signed(rule.offset_from_rbp())).map(|cfa| cfa.wrapping_sub(8))
+        stack.word(rbp.wrapping_add_signed(rule.offset_from_rbp())).map(|cfa| cfa.wrapping_sub(8))
     } else if kind == Kind::Plt as u32 {
         Some(slot.wrapping_add(if return_address.wrapping_sub(1) & 15 >= 11 { 16 } else { 8 }))
     } else {
@@ -320,10 +315,10 @@ pub fn step_out(from: FrameRegisters, rule: Rule, stack: &mut Stack) -> StepResu
     let Some(caller_slot) = caller_slot.filter(|&caller_slot| caller_slot > slot) else { return StepResult::Lost };
     let caller_rbp = match rule.uses(rbp).saved {
         Saved::Nowhere => Some(rbp),
-        Saved::BelowReturnAddress(distance) => word(stack, caller_slot.wrapping_sub(distance)),
-        Saved::At(address) => word(stack, address),
+        Saved::BelowReturnAddress(distance) => stack.word(caller_slot.wrapping_sub(distance)),
+        Saved::At(address) => stack.word(address),
     };
-    match (word(stack, caller_slot), caller_rbp) {
+    match (stack.word(caller_slot), caller_rbp) {
         (Some(return_address), Some(rbp)) => {
             StepResult::Caller(FrameRegisters { slot: caller_slot, return_address, rbp })
         }

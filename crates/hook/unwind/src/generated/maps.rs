@@ -1,29 +1,43 @@
 //! The executable memory of this process, as the kernel lists it (proc_pid_maps(5)).
 
-use core::ops::Range;
-
 use heapledger_core::sys;
 
 /// Returns the executable memory around an address, with the mappings of the same kind that border
-/// on it. `None` if the address cannot be executed, is the kernel's, or the list cannot be read.
+/// on it. `None` if the address cannot be executed or is the kernel's.
 ///
-/// Reads the list up to the address: a few microseconds for each kilobyte of it.
+/// Reads the list up to the address: a few microseconds for each kilobyte of it. The descriptor is
+/// not in the program's table if that can be avoided: another thread of the program may close
+/// numbers that it does not know, and a child that it forks meanwhile would keep this one.
+///
+/// # Errors
+///
+/// Fails if the list cannot be read: then nothing is known about the address.
 #[cold]
-pub(super) fn executable_around(address: u64) -> Option<Range<u64>> {
-    const O_CLOEXEC: usize = 0o2000000;
-    sys::without_signals(|| {
-        let fd = sys::open(c"/proc/self/maps", O_CLOEXEC, 0).ok()?;
-        let mut search = Search::new(address);
-        let mut bytes = [0_u8; 1024];
-        while let Ok(count @ 1..) = sys::read(fd, &mut bytes) {
-            if search.feed(bytes.get(..count).unwrap_or(&[])) {
-                break;
-            }
-        }
-        sys::close(fd);
-        search.finish()
-    })
+pub(super) fn executable_around(address: u64) -> Result<Option<Run>, Unknown> {
+    let read = || sys::without_signals(|| read_around(address));
+    sys::with_descriptors(1, read).unwrap_or_else(read)
 }
+
+fn read_around(address: u64) -> Result<Option<Run>, Unknown> {
+    const O_CLOEXEC: usize = 0o2000000;
+    let fd = sys::open(c"/proc/self/maps", O_CLOEXEC, 0).map_err(|_| Unknown)?;
+    let mut search = Search::new(address);
+    let mut bytes = [0_u8; 1024];
+    let result = loop {
+        match sys::read(fd, &mut bytes) {
+            Ok(0) => break Ok(()),
+            Ok(count) if search.feed(bytes.get(..count).unwrap_or(&[])) => break Ok(()),
+            Ok(_) => {}
+            Err(_) => break Err(Unknown),
+        }
+    };
+    sys::close(fd);
+    result.map(|()| search.finish())
+}
+
+/// The list of mappings could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unknown;
 
 /// A search in the list, whose text may come in pieces of any length.
 #[derive(Debug)]
@@ -35,11 +49,17 @@ pub(super) struct Search {
 
 /// Mappings of the same kind that border on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    start: u64,
-    end: u64,
+pub(super) struct Run {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// True if this is a mapping of a file, which may be one in memory.
     is_file: bool,
+    /// True if the file has a name in a file system: a module may be in it.
+    pub(super) is_named_file: bool,
 }
+
+/// The number of bytes of a name by which its kind is known.
+const NAME_LENGTH: usize = 7;
 
 /// A line, as far as it has been read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,8 +67,9 @@ struct Line {
     start: u64,
     end: u64,
     is_executable: bool,
-    /// The first byte of the name; 0 if there is none.
-    name: u8,
+    /// The beginning of the name; zeroes if there is none.
+    name: [u8; NAME_LENGTH],
+    name_length: usize,
     field: u8,
     /// True if the byte before was a space.
     is_between: bool,
@@ -77,10 +98,13 @@ impl Search {
     /// Handles a whole line. True if no further line matters.
     fn take(&mut self, line: Line) -> bool {
         let is_after = self.found.is_some_and(|found| found.end > self.address);
-        // `[vdso]` and the like are the kernel's, and have unwind information; other names in
-        // brackets are given by the program.
-        let is_code = line.is_executable && line.name != b'[' && line.start < line.end;
-        let run = Run { start: line.start, end: line.end, is_file: line.name == b'/' };
+        // `[vdso]` and the like are the kernel's, and have unwind information; the program has
+        // given the names `[anon:…]` and `[anon_shmem:…]` (PR_SET_VMA_ANON_NAME).
+        let is_kernels = line.name.starts_with(b"[") && !line.name.starts_with(b"[anon");
+        let is_code = line.is_executable && !is_kernels && line.start < line.end;
+        let is_file = line.name.starts_with(b"/");
+        let is_named_file = is_file && !line.name.starts_with(b"/memfd:");
+        let run = Run { start: line.start, end: line.end, is_file, is_named_file };
         match &mut self.found {
             Some(found) if is_code && found.end == run.start && found.is_file == run.is_file && !run.is_file => {
                 found.end = run.end;
@@ -94,9 +118,8 @@ impl Search {
         }
     }
 
-    pub(super) fn finish(self) -> Option<Range<u64>> {
-        let found = self.found.filter(|found| (found.start..found.end).contains(&self.address))?;
-        Some(found.start..found.end)
+    pub(super) fn finish(self) -> Option<Run> {
+        self.found.filter(|found| (found.start..found.end).contains(&self.address))
     }
 }
 
@@ -115,7 +138,12 @@ impl Line {
             0 => self.start = self.start << 4 | digit(),
             1 => self.end = self.end << 4 | digit(),
             2 => self.is_executable |= byte == b'x',
-            6 if self.name == 0 => self.name = byte,
+            6 => {
+                if let Some(to) = self.name.get_mut(self.name_length) {
+                    *to = byte;
+                    self.name_length += 1;
+                }
+            }
             _ => {}
         }
     }

@@ -66,8 +66,10 @@ impl<'r, 'a> Source<'r, 'a> {
                 continue;
             }
             let next = ModuleId(known.modules_count + 1);
-            // Modules with named places of another tool are numbered by each recording for itself.
-            let id = match named.contains(&module.module) {
+            // Modules with named places of another tool are numbered by each recording for itself;
+            // generated code is that of one image.
+            let is_own = named.contains(&module.module) || module.path == heapledger_core::GENERATED_CODE;
+            let id = match is_own {
                 true => next,
                 false => *known.modules.entry((module.path.clone(), module.build_id.clone())).or_insert(next),
             };

@@ -333,6 +333,30 @@ fn without_events(has_end: bool) -> Vec<u8> {
     bytes
 }
 
+/// The same address is another function in another process, even if none has a name.
+#[test]
+fn generated_code_is_that_of_its_image() {
+    let module = |module, path: &[u8]| {
+        Record::Module(heapledger_recording::Module { module: ModuleId(module), path: path.to_vec(), build_id: vec![] })
+    };
+    let jit = heapledger_core::GENERATED_CODE;
+    let parts = [(); 2].map(|()| {
+        let mut bytes = Vec::new();
+        let mut draft = Draft::new(&mut bytes);
+        let start = ImageStart { image: ImageId(0), pid: 7, ..ImageStart::default() };
+        let modules = [module(1, b"/lib/libc.so.6"), module(2, jit), module(3, jit)];
+        draft.records(&[Record::Session(Session::default()), Record::ImageStart(start)]).unwrap();
+        draft.records(&modules).unwrap();
+        draft.finish(&Footer { complete: true, ..Footer::default() }).unwrap();
+        bytes
+    });
+    let parts = parts.each_ref().map(|part| Recording::open(part).unwrap());
+    let bytes = merged(&[&parts[0], &parts[1]]);
+    let both = Recording::open(&bytes).unwrap();
+    let paths: Vec<&[u8]> = both.modules().iter().map(|module| &module.path[..]).collect();
+    assert_eq!(paths, [b"/lib/libc.so.6", jit, jit, jit, jit]);
+}
+
 /// Returns a recording with marks of memory reporters on its blocks.
 fn marked() -> Vec<u8> {
     let (image, main, reporters) = (ImageId(0), StackId(1), [StackId(2), StackId(3)]);

@@ -8,7 +8,7 @@ use super::Collector;
 use super::merge::SETTLING;
 use crate::error::RecordError;
 use crate::file_state::WriteFailure;
-use crate::outcome::{self, ProcessOutcome};
+use crate::outcome::{self, DamagedCodeFile, ProcessOutcome};
 use crate::process;
 use crate::session_state::Shared;
 use crate::writer::Job;
@@ -33,6 +33,7 @@ pub(crate) struct Finished {
     pub(crate) processes: Vec<ProcessOutcome>,
     /// The number of programs and processes that ran unrecorded, and the first of them.
     pub(crate) departures: (u64, Vec<Departure>),
+    pub(crate) code_files_damaged: Vec<DamagedCodeFile>,
     pub(crate) bytes_written: u64,
     pub(crate) failure: Option<Failed>,
 }
@@ -82,7 +83,7 @@ impl Collector {
         self.shared.flush_records();
 
         let now = self.now();
-        let Shared { writer, timeline, failure, departures, events, .. } = self.shared;
+        let Shared { writer, timeline, failure, departures, events, code_files_damaged, .. } = self.shared;
         let departures = departures.into_listed();
         let events_of_file = events - self.segment.events_before;
         let stalls = self.segment.pauses.into_iter().filter(|pause| pause.is_stall).collect();
@@ -118,6 +119,7 @@ impl Collector {
             stalls,
             processes,
             departures,
+            code_files_damaged,
             bytes_written: written,
             failure,
         }

@@ -209,6 +209,7 @@ impl Images {
         let mut image = Box::new(Image::new(&slot.start, ledger, tree));
         if is_parent_past {
             image.write_kept_nodes(shared);
+            image.begin_with_names();
         }
         slot.stage = Stage::Running(image);
     }

@@ -192,12 +192,15 @@ impl Image {
             Extended::Module { .. } => self.map_module(shared, time, event),
             Extended::Exec { process, pid, reason, is_tight, since, path } => {
                 if pid == process {
-                    self.tree.generated.read_early(self.pid);
+                    self.tree.generated.read_early(self.pid, process);
                 }
                 let (image, path) = (self.id, path.bytes().collect());
                 shared.departures.announce(Announced { image, process, pid, reason, is_tight, since, time, path });
             }
-            Extended::ExecFailed { pid } => shared.departures.exec_failed(self.id, pid),
+            Extended::ExecFailed { pid } => {
+                self.tree.generated.exec_failed(pid);
+                shared.departures.exec_failed(self.id, pid);
+            }
             Extended::Text { address, flags, category, text } => {
                 let bytes = text.bytes().collect();
                 self.tree.texts.set(&mut shared.texts, address, flags, category, bytes);

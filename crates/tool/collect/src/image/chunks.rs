@@ -20,6 +20,8 @@ const CHECKPOINT_EVENTS: u64 = if cfg!(test) { 1 << 20 } else { 1 << 23 };
 /// The minimum number of events per block in a checkpoint, so that checkpoints add little to the
 /// file.
 const CHECKPOINT_EVENTS_PER_BLOCK: u64 = 32;
+/// The maximum number of damaged files with names of generated code that are reported.
+const DAMAGED_MAX: usize = 16;
 
 /// The unfinished chunks of an image.
 #[derive(Debug)]
@@ -180,9 +182,21 @@ impl Image {
         finish_nodes(nodes, shared);
     }
 
+    /// Has the names of its parents' code written to this file, too, if it begins without them.
+    pub(crate) fn begin_with_names(&self) {
+        self.tree.generated.begin_segment();
+    }
+
     /// Writes the names of generated code, as far as the program has told them.
     pub(super) fn write_names(&mut self, shared: &mut Shared) {
         shared.records.extend(self.tree.generated.names(self.pid).into_iter().map(Record::ImportedLocation));
+        for damaged in self.tree.generated.take_damaged() {
+            let known = &mut shared.code_files_damaged;
+            let is_known = known.iter().any(|known| (known.pid, &known.path) == (damaged.pid, &damaged.path));
+            if !is_known && known.len() < DAMAGED_MAX {
+                known.push(damaged);
+            }
+        }
     }
 
     pub(super) fn flush_threads(&mut self, shared: &mut Shared) {

@@ -50,8 +50,10 @@ impl Image {
         self.flush_nodes(shared, true);
         self.flush_events(shared);
         self.write_names(shared);
+        self.tree.generated.end();
         self.chunks.flush_annotations(shared);
         self.flush_threads(shared);
+        self.unproven.outdate();
         let counts = self.counts(external);
         shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
         let sites = self.sites(shared);
@@ -68,6 +70,7 @@ impl Image {
         self.chunks.flush_annotations(shared);
         self.flush_threads(shared);
         self.timeline.add(time, self.live());
+        self.unproven.outdate();
         let counts = self.counts(external);
         let (reason, exit) = (ImageEndReason::Detached, None);
         shared.records.push(Record::ImageEnd(ImageEnd { image: self.id, time, reason, exit }));
@@ -91,8 +94,10 @@ impl Image {
         self.ledger.restart(heapledger_ledger::Time(time.0));
         self.external_before = *external;
         self.anomalies = Anomalies::default();
+        self.unproven.outdate();
         self.chunks.begin_segment(time);
         self.threads.begin_segment();
+        self.begin_with_names();
         let counts = self.ledger.counts();
         shared.records.push(Record::ImageStart(ImageStart {
             fork_node_base: StackId::ROOT,
@@ -111,6 +116,7 @@ impl Image {
 
     /// Returns the current state of the image, for a file that is replaced later.
     pub(crate) fn snapshot(&self, shared: &Shared, external: &ExternalCounters) -> [Job; 4] {
+        self.unproven.outdate();
         let counts = Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(external) });
         [
             Job::Records(vec![counts]),

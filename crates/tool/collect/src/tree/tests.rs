@@ -85,6 +85,14 @@ fn implausible_ids_are_refused() {
     assert!(Tree::default().add(node(0, 0, 0)).is_err());
 }
 
+/// The number of an epoch is what the program's memory says.
+#[test]
+fn an_epoch_may_have_any_number() {
+    let mut tree = Tree::default();
+    tree.add(NewNode { kind: NodeKind::Epoch, ..node(1, 0, u64::MAX) }).unwrap();
+    assert!(tree.epochs.get(StackId(1)).is_some() && !tree.epochs.is_unproven(StackId(1)));
+}
+
 #[test]
 fn a_childs_generated_code_is_its_own() {
     let (mut tree, mut modules) = (Tree::default(), Modules::default());
