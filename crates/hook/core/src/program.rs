@@ -45,6 +45,8 @@ pub enum Obstacle {
     Sandbox = 77,
     /// It belongs to another session: that of a Heapledger which was started in this one.
     OtherSession = 93,
+    /// It was recorded, but functions of an allocator inside of it were not redirected.
+    NotRedirected = 97,
 }
 
 /// True if a file with this mode, owner and group runs with rights that a caller with this user and

@@ -4,6 +4,9 @@
 //! An arena that the allocator has created is entered in the [table] of arenas here, since only its
 //! label is needed of it; one over malloc is entered where it is created. A number that is not in
 //! the table is that of the dummy arena of a replacement without arenas: its blocks are plain ones.
+//!
+//! An arena over malloc calls it, and that may be a redirected one: calls inside of these functions
+//! are nested, as they are in the malloc functions.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,6 +16,7 @@ use heapledger_core::Api;
 use heapledger_core::hooks::arena::{BinStatistics, LightStatistics, PointerInfo, Statistics};
 use heapledger_core::hooks::notify::{self, ArenaCall};
 use heapledger_core::hooks::{Arena, Pointer};
+use heapledger_redirect::nesting;
 
 use crate::calls::{Origin, Program, call, caller, failed};
 
@@ -22,6 +26,7 @@ fn arena_with(id: usize) -> Option<&'static Arena> {
 }
 
 pub(crate) extern "C" fn create_from(parameters: *const c_void, sp: u64, rbp: u64) -> usize {
+    let outermost = nesting::begin(sp);
     let id = call!(Program, create_arena(parameters));
     if arena_with(id).is_none() {
         // SAFETY: `Settings::read` asks for the parameters of `heapledger_arena_create`, which the
@@ -29,7 +34,7 @@ pub(crate) extern "C" fn create_from(parameters: *const c_void, sp: u64, rbp: u6
         let settings = unsafe { Settings::read(parameters) };
         table::insert(id as u64, settings.label(), settings.flags);
     }
-    if let Some(arena) = arena_with(id) {
+    if let (Some(arena), Some(_)) = (arena_with(id), &outermost) {
         // SAFETY: `notify::arena_created` requires the live calling frame of this thread. `sp` and
         // `rbp` are a *passed frame*: only the thunk `heapledger_arena_create` leads here.
         unsafe { notify::arena_created(arena, caller(sp, rbp)) };
@@ -38,7 +43,8 @@ pub(crate) extern "C" fn create_from(parameters: *const c_void, sp: u64, rbp: u6
 }
 
 pub(crate) extern "C" fn dispose_from(id: usize, sp: u64, rbp: u64) {
-    if let Some(arena) = arena_with(id) {
+    let outermost = nesting::begin(sp);
+    if let (Some(arena), Some(_)) = (arena_with(id), &outermost) {
         // SAFETY: `notify::arena_disposed` requires the live calling frame of this thread. `sp` and
         // `rbp` are a *passed frame*: only the thunk `heapledger_arena_dispose` leads here.
         unsafe { notify::arena_disposed(arena, caller(sp, rbp)) };
@@ -48,6 +54,7 @@ pub(crate) extern "C" fn dispose_from(id: usize, sp: u64, rbp: u64) {
 }
 
 pub(crate) extern "C" fn malloc_from(id: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
+    let Some(_outermost) = nesting::begin(sp) else { return call!(Program, arena_malloc(id, size)) };
     let block = call!(Program, arena_malloc(id, size));
     let made = ArenaCall { api: Api::Malloc, size, alignment: 0, count: 0 };
     // SAFETY: `allocated` requires a *passed frame*: only the thunk `heapledger_arena_malloc` leads
@@ -56,6 +63,7 @@ pub(crate) extern "C" fn malloc_from(id: usize, size: usize, sp: u64, rbp: u64) 
 }
 
 pub(crate) extern "C" fn calloc_from(id: usize, count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
+    let Some(_outermost) = nesting::begin(sp) else { return call!(Program, arena_calloc(id, count, each)) };
     let block = call!(Program, arena_calloc(id, count, each));
     let made = ArenaCall { api: Api::Calloc, size: count.saturating_mul(each), alignment: 0, count };
     // SAFETY: `allocated` requires a *passed frame*: only the thunk `heapledger_arena_calloc` leads
@@ -64,6 +72,7 @@ pub(crate) extern "C" fn calloc_from(id: usize, count: usize, each: usize, sp: u
 }
 
 pub(crate) extern "C" fn memalign_from(id: usize, alignment: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
+    let Some(_outermost) = nesting::begin(sp) else { return call!(Program, arena_memalign(id, alignment, size)) };
     let block = call!(Program, arena_memalign(id, alignment, size));
     let made = ArenaCall { api: Api::Memalign, size, alignment, count: 0 };
     // SAFETY: `allocated` requires a *passed frame*: only the thunk `heapledger_arena_memalign`
@@ -98,6 +107,7 @@ unsafe fn allocated(id: usize, made: ArenaCall, block: Pointer, sp: u64, rbp: u6
 }
 
 pub(crate) extern "C" fn realloc_from(id: usize, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
+    let Some(_outermost) = nesting::begin(sp) else { return call!(Program, arena_realloc(id, old, size)) };
     if old.is_null() {
         let block = call!(Program, arena_realloc(id, old, size));
         let made = ArenaCall { api: Api::Realloc, size, alignment: 0, count: 0 };
@@ -123,6 +133,7 @@ pub(crate) extern "C" fn realloc_from(id: usize, old: Pointer, size: usize, sp: 
 
 pub(crate) extern "C" fn free_from(id: usize, block: Pointer, sp: u64, rbp: u64) {
     if !block.is_null() {
+        let Some(_outermost) = nesting::begin(sp) else { return call!(Program, arena_free(id, block)) };
         // SAFETY: `notify::free` requires the live calling frame of this thread. `sp` and `rbp` are
         // a *passed frame*: only the thunk `heapledger_arena_free` leads here.
         unsafe { notify::free(block, caller(sp, rbp)) };

@@ -67,8 +67,10 @@ extern "C" fn watched(size: usize, sp: u64, rbp: u64) -> Pointer {
 }
 
 /// Calls `handler` at the next call of `malloc`, `calloc`, `realloc` or `free`, and at every later
-/// one, while [`dispatch_path::REQUESTED`] is not 0 and the path is [`DispatchPath::Armed`].
+/// one, while [`dispatch_path::REQUESTED`] is not 0 and the path is [`DispatchPath::Armed`]. Calls
+/// of redirected entries count, too, on any path.
 pub fn on_request(handler: fn()) {
+    heapledger_redirect::set_request_handler(handler);
     REQUEST_HANDLER.store(handler as *mut (), Ordering::Release);
 }
 
@@ -90,8 +92,9 @@ pub(crate) extern "C" fn requested() {
 pub(crate) fn set_dispatch_path(path: DispatchPath) {
     let [malloc, calloc, realloc, free] = match path {
         // The next allocator's functions may have been redirected: a call must not be observed
-        // twice, and the other paths do not mark that one has begun.
-        _ if nesting::is_active() => [
+        // twice, and the other paths do not mark that one has begun. Those of an armed program do,
+        // once somebody observes.
+        _ if nesting::is_active() && path != DispatchPath::Armed => [
             thunks::malloc_outermost as *mut (),
             thunks::calloc_outermost as *mut (),
             thunks::realloc_outermost as *mut (),

@@ -63,8 +63,8 @@ unsafe fn redirect(start: *mut u64) {
     // cannot wait for a plan.
     let Some(address) = address else { return };
     set_start(initialise);
-    // A program without a plan is recorded as far as that goes without.
-    let _ = connect::request_entries(&address, thunk_address(), |file, length| {
+    // A program without a plan is recorded as far as that goes without; the recorder says so.
+    connect::request_entries(&address, thunk_address(), |file, length| {
         // SAFETY: `install` requires a plan for this process, which the recorder has made while
         // this thread, the only one, waited; and a thread that is in no entry: it is in the dynamic
         // linker, before any constructor.

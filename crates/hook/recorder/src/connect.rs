@@ -5,7 +5,7 @@
 //! helper thread with a descriptor table of its own does the talking and the mapping.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::arch::nr;
@@ -14,8 +14,8 @@ use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, NAME_LENGTH, PAGE_LENGTH, PLAN_PENDING, REQUEST_LENGTH,
-    Request, RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
+    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, ENTRIES_UNKNOWN, NAME_LENGTH, PAGE_LENGTH, PLAN_PENDING,
+    REQUEST_LENGTH, Request, RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
 
@@ -166,8 +166,9 @@ enum Timeout {
     /// A number of nanoseconds, whether the recorder is at work or not: for the time before there
     /// is a session page, which has the recorder's heartbeat.
     Fixed(u64, Watchdog),
-    /// The time for which a plan of redirection may be made; the recorder is at work.
-    Plan(Watchdog),
+    /// A number of nanoseconds for a step of the way to a plan of redirection. If it was in vain,
+    /// later requests wait all the same: without them, nothing is recorded.
+    Entries(u64, Watchdog),
     /// Waits for ever.
     Never,
     /// Does not wait.
@@ -179,7 +180,7 @@ impl Timeout {
     /// attempts.
     const FIXED_NANOSECONDS: u64 = 5_000_000_000;
     const FIXED_AGAIN_NANOSECONDS: u64 = 100_000_000;
-    /// The time for which a plan is waited for.
+    /// The time for which a plan is waited for while the recorder is at work on it.
     const PLAN_NANOSECONDS: u64 = 30_000_000_000;
 
     fn new(address: &Address, page: Option<&'static SessionPage>) -> Timeout {
@@ -193,6 +194,11 @@ impl Timeout {
         }
     }
 
+    /// Returns the time for which a plan is asked for.
+    fn of_entries(address: &Address) -> Timeout {
+        if address.waits { Timeout::Never } else { Timeout::Entries(Self::FIXED_NANOSECONDS, Watchdog::new(0)) }
+    }
+
     /// True if the time is over. Called after each wait.
     fn has_expired(&mut self) -> bool {
         match self {
@@ -204,7 +210,7 @@ impl Timeout {
                 }
                 has_expired
             }
-            Timeout::Plan(watchdog) => watchdog.poll(0) >= Self::PLAN_NANOSECONDS,
+            Timeout::Entries(nanoseconds, watchdog) => watchdog.poll(0) >= *nanoseconds,
             Timeout::Never => false,
             Timeout::Immediate => true,
         }
@@ -248,44 +254,49 @@ pub fn request(
     }
 }
 
+/// The number of entries of this program that were to be redirected and were not, which the
+/// recorder is told when the program is introduced.
+static ENTRIES_MISSED: AtomicU64 = AtomicU64::new(0);
+
 /// Asks how the entry points of allocators inside of this program are redirected, and calls
 /// `install` with the plan's file and the length of the plan in it; not if there is nothing to
-/// redirect. `thunk` is the address to which redirected entries lead. The file is closed
-/// afterwards.
+/// redirect. `thunk` is the address to which redirected entries lead; `install` returns their
+/// number. The file is closed afterwards.
 ///
 /// To be called before anything else of this crate, while the process has one thread.
-pub fn request_entries<R>(
-    address: &Address,
-    thunk: u64,
-    install: impl FnOnce(i32, usize) -> R,
-) -> Result<Option<R>, Refusal> {
-    if sandbox::is_entered() {
-        return Err(Refusal::Temporary);
-    }
+pub fn request_entries(address: &Address, thunk: u64, install: impl FnOnce(i32, usize) -> usize) {
     let ask = || {
-        let mut timeout = Timeout::new(address, None);
+        let mut timeout = Timeout::of_entries(address);
         let socket = Socket::connect(address, &mut timeout)?;
         let arguments = RequestArguments { kind: RequestKind::Entries, image: 0, fork: 0, node_base: 0 };
         socket.send(&message(address, arguments, thunk), &mut timeout)?;
         let (mut answer, mut descriptors) = socket.receive(&mut timeout)?;
         if answer.refused == 0 && answer.image == PLAN_PENDING {
-            (answer, descriptors) = socket.receive(&mut Timeout::Plan(Watchdog::new(0)))?;
+            let mut timeout = Timeout::Entries(Timeout::PLAN_NANOSECONDS, Watchdog::new(0));
+            (answer, descriptors) = socket.receive(&mut timeout)?;
         }
         if answer.refused != 0 {
             return Err(Refusal::Permanent);
         }
-        match usize::try_from(answer.common_length) {
-            Ok(length) if length != 0 => Ok(Some(install(descriptors.first()?, length))),
-            _ => Ok(None),
-        }
+        let installed = match usize::try_from(answer.common_length) {
+            Ok(length) if length != 0 => install(descriptors.first()?, length),
+            _ => 0,
+        };
+        Ok(match answer.ring_length {
+            ENTRIES_UNKNOWN => ENTRIES_UNKNOWN,
+            planned => planned.saturating_sub(installed as u64),
+        })
     };
     // The socket, the file, and `/proc/self/mem`.
     const DESCRIPTORS: i32 = 3;
-    if has_free_descriptors(DESCRIPTORS) {
+    let missed = if sandbox::is_entered() {
+        Err(Refusal::Temporary)
+    } else if has_free_descriptors(DESCRIPTORS) {
         ask()
     } else {
         sys::with_descriptors(DESCRIPTORS, ask).unwrap_or(Err(Refusal::Temporary))
-    }
+    };
+    ENTRIES_MISSED.store(missed.unwrap_or(ENTRIES_UNKNOWN), Ordering::Relaxed);
 }
 
 /// True if the program has `count` free descriptors. Checked before the request, because an answer
@@ -362,6 +373,7 @@ fn message(address: &Address, arguments: RequestArguments, thunk: u64) -> [u8; R
         allocator,
         allocator_version,
         thunk,
+        entries_missed: if kind == RequestKind::Image { ENTRIES_MISSED.load(Ordering::Relaxed) } else { 0 },
     }
     .to_bytes()
 }

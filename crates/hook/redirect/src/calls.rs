@@ -4,6 +4,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use heapledger_core::Api;
+use heapledger_core::hooks::dispatch_path::REQUESTED;
 use heapledger_core::hooks::{BlockAllocator, Caller, Pointer, UsableSize, dispatch, notify};
 use heapledger_wire::entries::{ARGUMENTS_MAX, Effect, EntryKind, Layout};
 use heapledger_wire::redirection::Site;
@@ -19,6 +20,15 @@ pub fn set_start(start: fn()) {
     START.store(start as *mut (), Ordering::Release);
 }
 
+/// The function that [`set_request_handler`] has set, or null.
+static REQUEST_HANDLER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Calls `handler` at the next outermost call of a redirected entry, and at every later one, while
+/// [`REQUESTED`] is not 0: a program that an armed one has started may make no other calls.
+pub fn set_request_handler(handler: fn()) {
+    REQUEST_HANDLER.store(handler as *mut (), Ordering::Release);
+}
+
 /// Returns to the caller, with the result in the saved registers.
 const RETURN: Next = Next { goes_on: 0, pass: 0 };
 
@@ -31,10 +41,13 @@ const RETURN: Next = Next { goes_on: 0, pass: 0 };
 /// reached with these registers; `rbp` is the caller's frame pointer.
 pub(crate) unsafe extern "C" fn call(registers: &mut Registers, site: &Site, rbp: u64) -> Next {
     if dispatch::functions().is_none() {
-        begin();
+        call_function(&START);
+    }
+    if REQUESTED.load(Ordering::Relaxed) != 0 {
+        call_function(&REQUEST_HANDLER);
     }
     let caller = Caller { slot: ptr::from_ref(&registers.return_address).expose_provenance() as u64, rbp };
-    let call = Call { site, caller };
+    let call = Call { site, mark: registers.mark(), caller };
     // SAFETY: all of these require a call of an entry of the site's kind, with the arguments of the
     // registers: this function's `# Safety` gives that. The kinds of the fast cases have the layout
     // that these assume, which a test checks.
@@ -88,14 +101,15 @@ pub(crate) fn block_allocator() -> BlockAllocator {
     })
 }
 
+/// Calls the function in [`START`] or [`REQUEST_HANDLER`], if there is one.
 #[cold]
 #[inline(never)]
-fn begin() {
-    let start = START.load(Ordering::Acquire);
-    if !start.is_null() {
-        // SAFETY: `transmute` requires that the pointer is a `fn()`. It is not null, and
-        // `set_start`, which stores all others, makes them from a `fn()`.
-        unsafe { core::mem::transmute::<*mut (), fn()>(start)() };
+fn call_function(cell: &AtomicPtr<()>) {
+    let function = cell.load(Ordering::Acquire);
+    if !function.is_null() {
+        // SAFETY: `transmute` requires that the pointer is a `fn()`. It is not null, and both
+        // statics are stored to only by `set_start` and `set_request_handler`, from a `fn()`.
+        unsafe { core::mem::transmute::<*mut (), fn()>(function)() };
     }
 }
 
@@ -144,10 +158,27 @@ unsafe fn original(address: u64, arguments: &Arguments) -> u64 {
 /// A call of a redirected entry.
 struct Call<'a> {
     site: &'a Site,
+    /// The thread's word while the call is the outermost one.
+    mark: u64,
     caller: Caller,
 }
 
 impl Call<'_> {
+    /// Calls a function of the allocator, and marks the thread again: a signal handler on another
+    /// stack may have made calls meanwhile, which looked like outermost ones, and took the mark
+    /// away.
+    ///
+    /// # Safety
+    ///
+    /// See [`original`].
+    #[inline(always)]
+    unsafe fn original(&self, function: u64, arguments: &Arguments) -> u64 {
+        // SAFETY: this function's `# Safety` is that of `original`.
+        let result = unsafe { original(function, arguments) };
+        arch::set_outermost(self.mark, ptr::from_ref(self.site).expose_provenance() as u64);
+        result
+    }
+
     /// Makes a call of a plain allocation of as many bytes as the first argument says. Returns the
     /// block.
     ///
@@ -157,7 +188,7 @@ impl Call<'_> {
     #[inline(always)]
     unsafe fn malloc(&self, function: u64, arguments: &Arguments) -> u64 {
         // SAFETY: `original` requires what this function's `# Safety` gives.
-        let block = unsafe { original(function, arguments) };
+        let block = unsafe { self.original(function, arguments) };
         let size = arguments[0] as usize;
         // SAFETY: the notifications require the live calling frame of this thread, which the thunk
         // has passed, and a call that has been made as told: it has, just now.
@@ -182,20 +213,20 @@ impl Call<'_> {
         unsafe {
             match layout.effect {
                 Effect::Allocate if layout.throws => {
-                    // The kinds that throw and come here are aligned: the third argument of their
-                    // siblings is a `nothrow_t`.
+                    // The kinds with a sibling that come here are C++'s aligned operators, which a
+                    // test checks: the third argument of their siblings is a `nothrow_t`.
                     arguments = with_nothrow(&arguments, 2, self.site);
-                    let block = original(self.site.nothrow, &arguments);
+                    let block = self.original(self.site.nothrow, &arguments);
                     self.allocated(layout, &arguments, block);
                     registers.rax = block;
                     return go_on_unless(block, self.site);
                 }
                 Effect::Allocate => {
-                    registers.rax = original(self.site.original, &arguments);
+                    registers.rax = self.original(self.site.original, &arguments);
                     self.allocated(layout, &arguments, registers.rax);
                 }
                 Effect::AllocateOut => {
-                    registers.rax = original(self.site.original, &arguments);
+                    registers.rax = self.original(self.site.original, &arguments);
                     let out = layout.out.and_then(|out| arguments.get(usize::from(out))).copied().unwrap_or(0);
                     // The result is an `int`: the upper half of the register is undefined.
                     let block = match (registers.rax as u32, out) {
@@ -211,9 +242,9 @@ impl Call<'_> {
                     if block != 0 {
                         notify::free(pointer(block), self.caller);
                     }
-                    original(self.site.original, &arguments);
+                    self.original(self.site.original, &arguments);
                 }
-                Effect::UsableSize => registers.rax = original(self.site.original, &arguments),
+                Effect::UsableSize => registers.rax = self.original(self.site.original, &arguments),
             }
         }
         RETURN
@@ -257,14 +288,14 @@ impl Call<'_> {
             // The product of an array's sizes overflows: the call fails, and nothing is freed,
             // unless the function says so.
             let Some(size) = layout.requested(arguments) else {
-                let block = original(self.site.original, arguments);
+                let block = self.original(self.site.original, arguments);
                 notify::failed(layout.api, usize::MAX, 0, 0, self.caller);
                 return block;
             };
             if old != 0 {
                 notify::realloc_begins(layout.api, pointer(old), self.caller);
             }
-            let block = original(self.site.original, arguments);
+            let block = self.original(self.site.original, arguments);
             match (layout.frees_on_failure && block == 0, layout.count) {
                 // A reallocation to no bytes that returns no block has freed the old one.
                 (true, _) if old != 0 => notify::realloc_ends(pointer(old), pointer(0), 0, self.caller),
@@ -286,7 +317,7 @@ impl Call<'_> {
     /// See [`call`].
     unsafe fn resize(&self, layout: &Layout, arguments: &Arguments) -> u64 {
         // SAFETY: `original` requires the arguments of the call.
-        let result = unsafe { original(self.site.original, arguments) };
+        let result = unsafe { self.original(self.site.original, arguments) };
         let (Some(block), Some(size)) = (layout.block_of(arguments), layout.requested(arguments)) else {
             return result;
         };

@@ -64,7 +64,7 @@ unsafe fn install_region(fd: i32, plan: &Plan<'_>, region: &Region, memory: &mut
     let memory = memory.get_or_insert_with(Memory::open);
     // SAFETY: `Memory::write` requires the start of an instruction that no thread is in: by
     // `install`'s `# Safety` the process has one thread, and it is here.
-    plan.jumps_of(region).filter(|jump| unsafe { is_as_expected(jump) && memory.write(jump) }).count()
+    plan.jumps_of(region).filter(|jump| is_as_expected(jump) && unsafe { memory.write(jump) }).count()
 }
 
 fn map(address: usize, length: usize, protection: usize, fd: i32, offset: usize) -> Result<usize, Errno> {
@@ -80,20 +80,17 @@ fn map_at(address: usize, length: usize, fd: i32, offset: usize, flags: usize) -
     check(unsafe { call(nr::MMAP, [address, length, PROT_READ | PROT_EXEC, flags, fd as usize, offset]) })
 }
 
-/// True if an entry begins as its file says.
-///
-/// # Safety
-///
-/// See [`install`]: the entry is in a mapped module of this process.
-unsafe fn is_as_expected(jump: &Jump) -> bool {
-    let address: *const u8 = ptr::with_exposed_provenance(jump.address as usize);
+/// True if all instructions that the trampoline replaces are those of the file.
+fn is_as_expected(jump: &Jump) -> bool {
+    let expected = jump.expected();
     // By the kernel, which fails where a read would be a fault: the tool may have been mistaken.
-    let mut words = [[0_u64; 1]];
-    if sys::read_own_memory(&[address.addr() as u64], &mut words) != 1 {
-        return false;
+    let mut words = [0_u64; Jump::EXPECTED_MAX / 8];
+    let read = sys::read_own_pieces(&[[jump.address, expected.len() as u64]], &mut words);
+    let mut bytes = [0; Jump::EXPECTED_MAX];
+    for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+        *to = word.to_ne_bytes();
     }
-    let [[word]] = words;
-    word.to_le_bytes().starts_with(&jump.expected)
+    read == expected.len() && bytes.starts_with(expected)
 }
 
 /// The process's own memory, for writing to code.
@@ -101,7 +98,7 @@ enum Memory {
     /// `/proc/self/mem`: writes to a private page although it is not writable, so no page's
     /// protection ever changes.
     File(i32),
-    /// The pages are made writable for the time of the write.
+    /// The pages are made writable for the time of the write, and stay executable.
     Protection,
 }
 
@@ -129,25 +126,8 @@ impl Memory {
                 return true;
             }
         }
-        let first = jump.address & !(PAGE - 1);
-        let end = (jump.address + jump.jump.len() as u64).next_multiple_of(PAGE);
-        let (start, length) = (first as usize, (end - first) as usize);
-        let protect = |protection| {
-            // SAFETY: the pages are code, which is readable and executable: they become writable
-            // instead of executable, and then what they were. Nobody executes them meanwhile, by
-            // this function's `# Safety`.
-            check(unsafe { call(nr::MPROTECT, [start, length, protection, 0, 0, 0]) }).is_ok()
-        };
-        if !protect(PROT_READ | PROT_WRITE) {
-            return false;
-        }
-        let code: *mut u8 = ptr::with_exposed_provenance_mut(jump.address as usize);
-        for (index, &byte) in jump.jump.iter().enumerate() {
-            // SAFETY: the pages have just been made writable, and the jump ends inside of them.
-            // Volatile, since the compiler does not know that these bytes are code.
-            unsafe { code.add(index).write_volatile(byte) };
-        }
-        protect(PROT_READ | PROT_EXEC)
+        // SAFETY: `write_by_protection` requires what this function's `# Safety` gives.
+        unsafe { write_by_protection(jump) }
     }
 }
 
@@ -158,3 +138,37 @@ impl Drop for Memory {
         }
     }
 }
+
+/// Writes a jump into pages that are made writable for the time of the write. Returns false, and
+/// leaves everything as it is, if that is not possible.
+///
+/// # Safety
+///
+/// See [`Memory::write`].
+unsafe fn write_by_protection(jump: &Jump) -> bool {
+    let first = jump.address & !(PAGE - 1);
+    let end = (jump.address + jump.jump.len() as u64).next_multiple_of(PAGE);
+    let (start, length) = (first as usize, (end - first) as usize);
+    let protect = |protection| {
+        // SAFETY: the pages are code, which is readable and executable. Both protections include
+        // that, so nothing that relies on either can fail, here or in another thread.
+        check(unsafe { call(nr::MPROTECT, [start, length, protection, 0, 0, 0]) }).is_ok()
+    };
+    // All three at once. Where the kernel refuses code that has been writable (PR_SET_MDWE, execmod
+    // of SELinux), it refuses this: pages that are only writable could not become executable again.
+    if !protect(PROT_READ | PROT_WRITE | PROT_EXEC) {
+        return false;
+    }
+    let code: *mut u8 = ptr::with_exposed_provenance_mut(jump.address as usize);
+    for (index, &byte) in jump.jump.iter().enumerate() {
+        // SAFETY: the pages have just been made writable, and the jump ends inside of them.
+        // Volatile, since the compiler does not know that these bytes are code.
+        unsafe { code.add(index).write_volatile(byte) };
+    }
+    // If it fails, the pages stay writable, which harms nobody.
+    protect(PROT_READ | PROT_EXEC);
+    true
+}
+
+#[cfg(test)]
+mod tests;

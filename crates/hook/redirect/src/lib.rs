@@ -29,6 +29,6 @@ pub mod nesting;
 #[cfg(target_arch = "x86_64")]
 pub use arch::thunk_address;
 #[cfg(target_arch = "x86_64")]
-pub use calls::set_start;
+pub use calls::{set_request_handler, set_start};
 #[cfg(target_arch = "x86_64")]
 pub use install::install;

@@ -35,7 +35,7 @@ pub fn begin(sp: u64) -> Option<Outermost> {
     if arch::outermost() > sp {
         return None;
     }
-    arch::set_outermost(sp);
+    arch::set_outermost(sp, 0);
     Some(Outermost { is_marked: true })
 }
 
@@ -43,7 +43,10 @@ impl Drop for Outermost {
     #[inline(always)]
     fn drop(&mut self) {
         if self.is_marked {
-            arch::set_outermost(0);
+            arch::set_outermost(0, 0);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

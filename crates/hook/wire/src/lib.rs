@@ -30,4 +30,4 @@ pub mod session;
 pub mod stall;
 
 /// The protocol's version, in the handshake and in the session page.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;

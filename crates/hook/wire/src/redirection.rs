@@ -6,8 +6,9 @@
 //!
 //! ```text
 //! number of regions, number of jumps
-//! regions:  address, length, offset in the file         (3 words each)
-//! jumps:    address, expected bytes, bytes to write     (3 words each, in the order of regions)
+//! regions:  address, length, offset in the file                   (3 words each)
+//! jumps:    address, bytes to write and the number of expected    (5 words each, in the order of
+//!           bytes behind them, expected bytes                      regions)
 //! code, from the next page on
 //! ```
 //!
@@ -76,21 +77,52 @@ pub struct Region {
 pub struct Jump {
     /// The address of the jump.
     pub address: u64,
-    /// The bytes there before.
-    pub expected: [u8; Jump::LENGTH],
     /// The jump.
     pub jump: [u8; Jump::LENGTH],
+    /// The bytes there before, of all instructions that run elsewhere instead; zeros follow.
+    expected: [u8; Jump::EXPECTED_MAX],
+    /// The number of these bytes.
+    expected_length: u8,
 }
 
 impl Jump {
     /// The bytes of a jump with a displacement of 32 bits.
     pub const LENGTH: usize = 5;
 
-    /// Returns a jump from one address to another; `None` if they are too far from each other.
-    pub fn new(address: u64, expected: [u8; Jump::LENGTH], to: u64) -> Option<Jump> {
+    /// The most bytes of the instructions that a jump replaces: four bytes, and the longest one.
+    pub const EXPECTED_MAX: usize = 24;
+
+    /// Returns a jump from one address to another, in the place of the `expected` bytes. `None` if
+    /// the addresses are too far from each other, or these bytes are not 5 to 24.
+    pub fn new(address: u64, expected: &[u8], to: u64) -> Option<Jump> {
         let distance = to.wrapping_sub(address.wrapping_add(Jump::LENGTH as u64)).cast_signed();
         let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
-        Some(Jump { address, expected, jump: [0xe9, a, b, c, d] })
+        let mut bytes = [0; Jump::EXPECTED_MAX];
+        bytes.get_mut(..expected.len()).filter(|bytes| bytes.len() >= Jump::LENGTH)?.copy_from_slice(expected);
+        Some(Jump { address, jump: [0xe9, a, b, c, d], expected: bytes, expected_length: expected.len() as u8 })
+    }
+
+    /// Returns the bytes that are there before the jump is written.
+    pub fn expected(&self) -> &[u8] {
+        self.expected.get(..usize::from(self.expected_length)).unwrap_or(&[])
+    }
+
+    fn to_words(self) -> [u64; JUMP_WORDS] {
+        let [a, b, c, d, e] = self.jump;
+        let [first, second, third] = words(&self.expected);
+        [self.address, u64::from_ne_bytes([a, b, c, d, e, self.expected_length, 0, 0]), first, second, third]
+    }
+
+    /// Returns the jump in these bytes; `None` if its numbers are impossible.
+    fn parse(bytes: &[u8; JUMP_LENGTH]) -> Option<Jump> {
+        let (head, expected) = bytes.split_first_chunk::<16>()?;
+        let ([address, jump], expected) = (words(head), expected.first_chunk()?);
+        let [a, b, c, d, e, expected_length, ..] = jump.to_ne_bytes();
+        let jump = Jump { address, jump: [a, b, c, d, e], expected: *expected, expected_length };
+        let is_possible = address.checked_add(Jump::EXPECTED_MAX as u64).is_some()
+            && a == 0xe9
+            && (Jump::LENGTH..=Jump::EXPECTED_MAX).contains(&usize::from(expected_length));
+        is_possible.then_some(jump)
     }
 
     /// Returns the address to which the jump leads.
@@ -104,19 +136,22 @@ impl Jump {
 /// A plan, in the bytes that were received.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
-    regions: &'a [[u8; TRIPLE]],
-    jumps: &'a [[u8; TRIPLE]],
+    regions: &'a [[u8; REGION_LENGTH]],
+    jumps: &'a [[u8; JUMP_LENGTH]],
 }
 
-/// The bytes of a region or a jump in a plan.
-const TRIPLE: usize = 24;
+/// The bytes of a region in a plan.
+const REGION_LENGTH: usize = 24;
+/// The words and bytes of a jump in a plan.
+const JUMP_WORDS: usize = 5;
+const JUMP_LENGTH: usize = JUMP_WORDS * 8;
 /// The bytes of a plan before its regions.
 const HEADER: usize = 16;
 
 impl<'a> Plan<'a> {
     /// Returns the bytes of a plan without its code.
     pub const fn length(regions: usize, jumps: usize) -> usize {
-        HEADER + (regions + jumps) * TRIPLE
+        HEADER + regions * REGION_LENGTH + jumps * JUMP_LENGTH
     }
 
     /// Reads a plan. `None` if its numbers are impossible, or it has fewer bytes than it should.
@@ -127,9 +162,9 @@ impl<'a> Plan<'a> {
         if regions > REGIONS_MAX || jumps > JUMPS_MAX {
             return None;
         }
-        let (triples, _) = rest.as_chunks::<TRIPLE>();
-        let (regions, rest) = triples.split_at_checked(regions)?;
-        Some(Plan { regions, jumps: rest.get(..jumps)? })
+        let (of_regions, rest) = rest.split_at_checked(regions * REGION_LENGTH)?;
+        let of_jumps = rest.get(..jumps * JUMP_LENGTH)?;
+        Some(Plan { regions: of_regions.as_chunks().0, jumps: of_jumps.as_chunks().0 })
     }
 
     /// Returns the regions whose numbers are possible: their pages are whole, and begin in the
@@ -150,14 +185,7 @@ impl<'a> Plan<'a> {
     /// Returns the jumps that lead into a region.
     pub fn jumps_of(self, region: &Region) -> impl Iterator<Item = Jump> + 'a {
         let range = region.address..region.address + region.length;
-        let jumps = self.jumps.iter().map(|bytes| {
-            let [address, expected, jump] = words(bytes);
-            Jump { address, expected: first(expected), jump: first(jump) }
-        });
-        jumps.filter(move |jump| {
-            let is_inside = jump.address.checked_add(Jump::LENGTH as u64).is_some();
-            is_inside && jump.jump[0] == 0xe9 && range.contains(&jump.target())
-        })
+        self.jumps.iter().filter_map(Jump::parse).filter(move |jump| range.contains(&jump.target()))
     }
 
     /// Calls `write` with the words of a plan, in their order.
@@ -167,8 +195,8 @@ impl<'a> Plan<'a> {
         for Region { address, length, offset } in regions {
             [*address, *length, *offset].into_iter().for_each(&mut write);
         }
-        for Jump { address, expected, jump } in jumps {
-            [*address, word(*expected), word(*jump)].into_iter().for_each(&mut write);
+        for jump in jumps {
+            jump.to_words().into_iter().for_each(&mut write);
         }
     }
 }
@@ -180,17 +208,6 @@ fn words<const BYTES: usize, const WORDS: usize>(bytes: &[u8; BYTES]) -> [u64; W
         *word = u64::from_ne_bytes(*bytes);
     }
     words
-}
-
-/// Returns the first bytes of a word.
-fn first(word: u64) -> [u8; Jump::LENGTH] {
-    let [a, b, c, d, e, ..] = word.to_le_bytes();
-    [a, b, c, d, e]
-}
-
-/// Returns the word that begins with these bytes.
-fn word([a, b, c, d, e]: [u8; Jump::LENGTH]) -> u64 {
-    u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
 }
 
 #[cfg(test)]

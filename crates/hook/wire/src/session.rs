@@ -260,7 +260,13 @@ pub struct Request {
     pub allocator_version: u32,
     /// For a plan: the address of the thunk to which redirected entries lead; otherwise 0.
     pub thunk: u64,
+    /// For an image: the number of entries that were to be redirected and were not;
+    /// [`ENTRIES_UNKNOWN`] if the program has got no plan. Otherwise 0.
+    pub entries_missed: u64,
 }
+
+/// The number of entries where nobody knows it.
+pub const ENTRIES_UNKNOWN: u64 = u64::MAX;
 
 /// Bytes of a [`Request`].
 pub const REQUEST_LENGTH: usize = size_of::<Request>();
@@ -283,7 +289,7 @@ impl Request {
     }
 }
 
-const _: () = assert!(REQUEST_LENGTH == 4 + 4 + NAME_LENGTH + 4 * 4 + 8 + 2 * 4 + 8, "padding in Request");
+const _: () = assert!(REQUEST_LENGTH == 4 + 4 + NAME_LENGTH + 4 * 4 + 8 + 2 * 4 + 2 * 8, "padding in Request");
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -297,7 +303,8 @@ pub struct Answer {
     /// Bytes of the common ring's mapping. For a plan: its bytes without the code; 0 if there is
     /// nothing to redirect, and no descriptor follows.
     pub common_length: u64,
-    /// Bytes of the own ring's mapping.
+    /// Bytes of the own ring's mapping. For a plan: the number of entries that should be redirected
+    /// (the plan may lack some), or [`ENTRIES_UNKNOWN`].
     pub ring_length: u64,
 }
 

@@ -626,7 +626,9 @@ codes! {
     NotRedirected = 97 {
         cause: "The program has an allocator linked in, whose functions `heapledger record` redirects when the program starts. \
                 The functions that are named cannot be redirected: they are too short, a branch leads into their middle, or they \
-                throw on failure and the allocator has no function that returns null instead.",
+                throw on failure and the allocator has no function that returns null instead. If no function is named, the \
+                program ran without jumps that it should have had: the recorder was too slow (30 s) or could not read the \
+                file, there was no room near the program, or its code in memory was not that of the file.",
         consequence: "Blocks that come from these functions alone are not in the recording, and frees of others by them are \
                 missed. Calls that they make to the allocator's other functions are seen.",
         remedy: "Link the allocator as a shared library, or build it without the option that made the functions so (`-Os`, for \

@@ -18,7 +18,7 @@ use heapledger_core::arch;
 use heapledger_recording::{ImageEndReason, ImageId, ImageOrigin};
 use heapledger_wire::event::units;
 use heapledger_wire::session::{
-    ANSWER_LENGTH, Answer, NAME_LENGTH, PLAN_PENDING, REQUEST_LENGTH, Request, RequestKind,
+    ANSWER_LENGTH, Answer, ENTRIES_UNKNOWN, NAME_LENGTH, PLAN_PENDING, REQUEST_LENGTH, Request, RequestKind,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::error::RecordError;
 use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
 use crate::process::{self, Description};
-use crate::redirection;
+use crate::redirection::{self, Made};
 use crate::session::Session;
 use crate::shared::{Page, Pool, SharedRing};
 use crate::unix;
@@ -332,17 +332,40 @@ impl State {
     /// Sends the plan by which a process redirects its entries. Another thread makes it: the first
     /// program with a large file takes a while, and others wait for the broker.
     fn send_plan(&self, request: &Request, connection: &OwnedFd) {
-        let nothing = Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 };
+        let unknown = Answer { refused: 0, image: 0, common_length: 0, ring_length: ENTRIES_UNKNOWN };
         let Some((pid, _)) = self.peer(connection.as_fd()) else { return };
-        let Ok(answered) = connection.try_clone() else { return send(connection, nothing, &[]) };
+        let Ok(answered) = connection.try_clone() else { return send(connection, unknown, &[]) };
         let thunk = request.thunk;
-        send(connection, Answer { image: PLAN_PENDING, ..nothing }, &[]);
-        let make = move || match redirection::plan(pid, thunk) {
-            Some(plan) => send(&answered, Answer { common_length: plan.length as u64, ..nothing }, &[plan.fd]),
-            None => send(&answered, nothing, &[]),
+        send(connection, Answer { image: PLAN_PENDING, ..unknown }, &[]);
+        let make = move || {
+            let Made { entries, file } = redirection::plan(pid, thunk);
+            let answer = Answer { ring_length: entries, ..unknown };
+            match file {
+                Some(plan) => send(&answered, Answer { common_length: plan.length as u64, ..answer }, &[plan.fd]),
+                None => send(&answered, answer, &[]),
+            }
         };
         if std::thread::Builder::new().name("entries".into()).spawn(make).is_err() {
-            send(connection, nothing, &[]);
+            send(connection, unknown, &[]);
+        }
+    }
+
+    /// Notes that an image has entries that were to be redirected and were not. If their number is
+    /// not known, another thread finds out if there are any at all.
+    fn note_entries_missed(&self, image: ImageId, pid: u32, missed: u64) {
+        let message = Message::NotRedirected { image, stamp: units(arch::ticks()) };
+        match missed {
+            0 => {}
+            ENTRIES_UNKNOWN => {
+                let inbox = Arc::clone(&self.inbox);
+                let look = move || match redirection::entries_of(pid) {
+                    0 => {}
+                    _ => inbox.post([message]),
+                };
+                // Without a thread, nobody learns of it: the machine has other troubles.
+                let _ = std::thread::Builder::new().name("entries".into()).spawn(look);
+            }
+            _ => self.inbox.post([message]),
         }
     }
 
@@ -430,6 +453,7 @@ impl State {
         });
         let ring = |ring, is_common| Message::Ring(NewRing { image, ring, is_common, thread: request.thread });
         self.inbox.post([image_message, ring(common, true), ring(own, false)]);
+        self.note_entries_missed(image, pid, request.entries_missed);
         // A forked child that has no room for the page works without it: it has its parent's
         // mapping.
         Some((answer, vec![common_fd, own_fd, page]))

@@ -198,6 +198,7 @@ impl Collector {
                 Message::Rated { stamp, rate } => self.rate(self.merge.time(stamp), rate),
                 Message::Save { stamp, done } => self.upkeep.saves.push((stamp, done)),
                 Message::Declined { image, stamp } => self.decline(image, stamp),
+                Message::NotRedirected { image, stamp } => self.not_redirected(image, stamp),
                 Message::Refused => self.was_refused = true,
             }
         }
@@ -215,6 +216,13 @@ impl Collector {
         let Some(slot) = self.images.slots.get(image.0 as usize) else { return };
         let departure = self.shared.departures.decline(&slot.start, self.merge.time(stamp));
         self.shared.records.extend(departure.map(Record::Departure));
+    }
+
+    /// Notes that an image's allocator is not redirected as it should be.
+    fn not_redirected(&mut self, image: ImageId, stamp: u64) {
+        let Some(slot) = self.images.slots.get(image.0 as usize) else { return };
+        let departure = self.shared.departures.not_redirected(&slot.start, self.merge.time(stamp));
+        self.shared.records.push(Record::Departure(departure));
     }
 
     /// Writes the programs that are known to run unrecorded by now; without `now`, all.

@@ -76,6 +76,13 @@ impl Departures {
         Some(self.list(Departure { time, image, pid, reason: Obstacle::NoRoom as u32, path, is_fork }))
     }
 
+    /// Notes that an image is recorded without calls of an allocator inside of it.
+    pub(crate) fn not_redirected(&mut self, start: &ImageStart, time: Time) -> Departure {
+        let (image, path) = (start.image, start.executable.clone());
+        let reason = Obstacle::NotRedirected as u32;
+        self.list(Departure { time, image, pid: start.pid, reason, path, is_fork: false })
+    }
+
     /// Returns the departure of a process that was forked by an image and could not introduce
     /// itself; `None` if it has declined.
     pub(crate) fn unreached(&mut self, start: &ImageStart, child: u32) -> Option<Departure> {

@@ -31,6 +31,8 @@ pub(crate) enum Message {
     Save { stamp: u64, done: SyncSender<()> },
     /// The image's process had no room for what it was given, and continues unrecorded.
     Declined { image: ImageId, stamp: u64 },
+    /// Entries of an allocator in the image's program were to be redirected, and were not.
+    NotRedirected { image: ImageId, stamp: u64 },
     /// A process or thread was refused for want of memory or descriptors, and continues unrecorded.
     Refused,
 }

@@ -14,12 +14,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
+use heapledger_core::program::is_supported_linker;
 use heapledger_entries::{Allocator, Family, Module};
 use heapledger_symbols::Headers;
 use heapledger_wire::entries::EntryKind;
 use heapledger_wire::redirection::{JUMPS_MAX, PAGE_LENGTH, PLAN_LENGTH_MAX, Plan, REGIONS_MAX, Region};
+use heapledger_wire::session::ENTRIES_UNKNOWN;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use maps::{Mapped, Mappings};
@@ -30,7 +32,7 @@ const FILES_MAX: usize = 4096;
 
 /// The allocators of the files that have been examined. One table for the process, so that the
 /// command, which says what will be recorded, has done the work before the program waits for it.
-static FILES: LazyLock<Mutex<HashMap<FileKey, Arc<[ModulePlan]>>>> = LazyLock::new(Mutex::default);
+static FILES: LazyLock<Mutex<HashMap<FileKey, Arc<OnceLock<Allocators>>>>> = LazyLock::new(Mutex::default);
 
 /// A file that has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +41,7 @@ struct FileKey {
     inode: u64,
     length: u64,
     modified: (i64, i64),
-    is_program: bool,
+    may_be_program: bool,
 }
 
 /// An allocator in a file, and how its entries are redirected.
@@ -60,26 +62,32 @@ pub(crate) struct PlanFile {
     pub(crate) length: usize,
 }
 
-/// Makes the plan for a process whose threads wait for it. `None` if nothing is to be
-/// redirected, or the process cannot be examined. `thunk` is the address to which stubs lead.
-pub(crate) fn plan(pid: u32, thunk: u64) -> Option<PlanFile> {
-    let mut mappings = Mappings::of(pid)?;
-    let modules = mappings.modules();
-    // A sanitizer's own allocator has to be left alone, and keeps shadow memory near everything.
-    if modules.iter().any(|module| is_sanitizer(&module.path)) {
-        return None;
-    }
-    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let (mut regions, mut jumps, mut code) = (Vec::new(), Vec::new(), Vec::new());
-    for module in modules.iter().filter(|module| !is_known_without(&module.path)) {
-        for found in allocators_of(pid, module, module.path == program).iter() {
+/// The result of [`plan`].
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// The number of entries that should be redirected: the plan may have fewer, if instructions
+    /// cannot be moved as far as there is room. [`ENTRIES_UNKNOWN`] if the process cannot be
+    /// examined.
+    pub(crate) entries: u64,
+    /// The plan; `None` if it has no entry.
+    pub(crate) file: Option<PlanFile>,
+}
+
+/// Makes the plan for a process whose threads wait for it. `thunk` is the address to which stubs
+/// lead.
+pub(crate) fn plan(pid: u32, thunk: u64) -> Made {
+    let Some((mut mappings, modules)) = modules_of(pid) else { return Made { entries: ENTRIES_UNKNOWN, file: None } };
+    let (mut regions, mut jumps, mut code, mut entries) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    for (module, allocators) in &modules {
+        for found in allocators.iter().filter(|found| !found.plan.patches.is_empty()) {
+            entries += found.plan.patches.len() as u64;
             let Some(bias) = found.headers.bias(module.start, module.offset) else { continue };
             let mut stubs = Stubs::new(&found.plan, bias, thunk);
             let length = (stubs.length_max() as u64).next_multiple_of(PAGE_LENGTH);
             let is_full = regions.len() == REGIONS_MAX
                 || jumps.len() + found.plan.patches.len() > JUMPS_MAX
                 || code.len() as u64 + length > PLAN_LENGTH_MAX as u64 / 2;
-            if is_full || found.plan.patches.is_empty() {
+            if is_full {
                 continue;
             }
             let Some(address) = mappings.take_gap_near(module, length) else { continue };
@@ -96,7 +104,7 @@ pub(crate) fn plan(pid: u32, thunk: u64) -> Option<PlanFile> {
         }
     }
     if jumps.is_empty() {
-        return None;
+        return Made { entries, file: None };
     }
     let length = Plan::length(regions.len(), jumps.len());
     let before = (length as u64).next_multiple_of(PAGE_LENGTH);
@@ -107,52 +115,98 @@ pub(crate) fn plan(pid: u32, thunk: u64) -> Option<PlanFile> {
     Plan::encode(&regions, &jumps, |word| bytes.extend(word.to_ne_bytes()));
     bytes.resize(before as usize, 0);
     bytes.extend(code);
-    Some(PlanFile { fd: sealed_file(&bytes).ok()?, length })
+    Made { entries, file: sealed_file(&bytes).ok().map(|fd| PlanFile { fd, length }) }
 }
 
-/// Returns the allocators in a module that are redirected.
-fn allocators_of(pid: u32, module: &Mapped, is_program: bool) -> Arc<[ModulePlan]> {
-    let file = file_of(pid, &module.path, is_program);
-    // Another file may have taken the place of the one that is mapped.
-    match fs::metadata(&file) {
-        Ok(metadata) if metadata.ino() == module.inode => allocators_in(&file, &metadata, is_program),
-        _ => Arc::from([]),
+/// Returns the number of entries that should be redirected in a process; 0 if it cannot be
+/// examined.
+pub(crate) fn entries_of(pid: u32) -> usize {
+    let (_, modules) = modules_of(pid).unwrap_or_default();
+    modules.iter().flat_map(|(_, allocators)| allocators.iter()).map(|found| found.plan.patches.len()).sum()
+}
+
+type Allocators = Arc<[ModulePlan]>;
+
+/// Returns the mappings of a process, and the allocators in each module that are redirected. `None`
+/// if its mappings or its program cannot be read.
+fn modules_of(pid: u32) -> Option<(Mappings, Vec<(Mapped, Allocators)>)> {
+    let mappings = Mappings::of(pid)?;
+    let modules = mappings.modules();
+    // A sanitizer's own allocator has to be left alone, and keeps shadow memory near everything.
+    if modules.iter().any(|module| is_sanitizer(&module.path)) {
+        return Some((mappings, Vec::new()));
     }
+    let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    // The dynamic linker may have been started with the program as an argument: then any module
+    // that names a linker is the program.
+    let is_linker = executable.file_name().is_some_and(|name| is_supported_linker(name.as_bytes()));
+    let mut examined = Vec::new();
+    for module in modules.into_iter().filter(|module| !is_known_without(&module.path)) {
+        let is_executable = module.path == executable;
+        let allocators = allocators_of(pid, &module, is_executable, is_executable || is_linker);
+        match allocators {
+            Some(allocators) => examined.push((module, allocators)),
+            None if is_executable => return None,
+            None => {}
+        }
+    }
+    Some((mappings, examined))
 }
 
-/// Returns the allocators in a file that are redirected. A file is examined once.
-fn allocators_in(file: &Path, metadata: &fs::Metadata, is_program: bool) -> Arc<[ModulePlan]> {
+/// Returns the allocators in a module that are redirected; `None` if its file is not there.
+fn allocators_of(pid: u32, module: &Mapped, is_executable: bool, may_be_program: bool) -> Option<Allocators> {
+    let (file, metadata) = file_of(pid, module, is_executable)?;
+    Some(allocators_in(&file, &metadata, may_be_program))
+}
+
+/// Returns the allocators in a file that are redirected. A file is examined once: who asks
+/// meanwhile waits for the result.
+fn allocators_in(file: &Path, metadata: &fs::Metadata, may_be_program: bool) -> Allocators {
     let key = FileKey {
         device: metadata.dev(),
         inode: metadata.ino(),
         length: metadata.len(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
-        is_program,
+        may_be_program,
     };
-    let lock = || FILES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = lock().get(&key) {
-        return Arc::clone(known);
-    }
-    let found: Arc<[ModulePlan]> = examine(file, is_program).into();
-    let mut files = lock();
-    if files.len() < FILES_MAX {
-        files.insert(key, Arc::clone(&found));
-    }
-    found
+    let cell = {
+        let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+        match files.get(&key) {
+            Some(cell) => Arc::clone(cell),
+            None if files.len() < FILES_MAX => Arc::clone(files.entry(key).or_default()),
+            None => Arc::default(),
+        }
+    };
+    Arc::clone(cell.get_or_init(|| examine(file, may_be_program).into()))
 }
 
-/// Returns the path by which a file of a process can be read.
-fn file_of(pid: u32, path: &Path, is_program: bool) -> PathBuf {
-    if is_program {
-        return PathBuf::from(format!("/proc/{pid}/exe"));
+/// Returns the path by which a module's file can be read, with the file's data. `None` if it is not
+/// there, or another file has taken its place.
+fn file_of(pid: u32, module: &Mapped, is_executable: bool) -> Option<(PathBuf, fs::Metadata)> {
+    if is_executable {
+        // That link leads to the very file.
+        let file = PathBuf::from(format!("/proc/{pid}/exe"));
+        return fs::metadata(&file).ok().map(|metadata| (file, metadata));
     }
-    let root = PathBuf::from(format!("/proc/{pid}/root"));
-    path.strip_prefix("/").map_or_else(|_| path.to_owned(), |path| root.join(path))
+    let inside = module.path.strip_prefix("/").ok().map(|path| PathBuf::from(format!("/proc/{pid}/root")).join(path));
+    // The kernel writes paths as its reader would, if the process has another root below ours.
+    let files = inside.into_iter().chain([module.path.clone()]);
+    let mut there = files.filter_map(|file| fs::metadata(&file).ok().map(|metadata| (file, metadata)));
+    there.find(|(file, metadata)| metadata.ino() == module.inode || is_on_overlay(file))
+}
+
+/// True if a file is in an overlay of file systems, where mappings have the inode of the layer
+/// below. The program compares the code at each entry before it writes.
+fn is_on_overlay(file: &Path) -> bool {
+    /// `OVERLAYFS_SUPER_MAGIC` of `linux/magic.h`.
+    const OVERLAY: u64 = 0x794c_7630;
+    rustix::fs::statfs(file).is_ok_and(|system| system.f_type as u64 == OVERLAY)
 }
 
 /// Returns the allocators in a file that are redirected.
-fn examine(file: &Path, is_program: bool) -> Vec<ModulePlan> {
+fn examine(file: &Path, may_be_program: bool) -> Vec<ModulePlan> {
     let Ok(module) = Module::open(file) else { return Vec::new() };
+    let is_program = may_be_program && module.is_program();
     let Ok(found) = heapledger_entries::find(&module) else { return Vec::new() };
     let all = found.allocators.into_iter();
     let wanted: Vec<Allocator> = all.filter(|allocator| is_redirected(allocator, is_program)).collect();
@@ -258,3 +312,6 @@ fn sealed_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     rustix::fs::fcntl_add_seals(&fd, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(fd)
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use heapledger_collect::{Outcome, Progress, RecordError, RecordOptions, record};
 use heapledger_core::sys;
+use heapledger_recording::{Departure, ExitStatus, FreedBlock, ImageEndReason, ImageOrigin, Recording};
 use heapledger_recording::{EventKind, EventsBuffer};
-use heapledger_recording::{ExitStatus, FreedBlock, ImageEndReason, ImageOrigin, Recording};
 use heapledger_wire::event::Extended;
-use heapledger_wire::session::{Request, RequestKind};
+use heapledger_wire::session::{ENTRIES_UNKNOWN, Request, RequestKind};
 
 mod support;
 use support::{FakeImage, FakeThread, Hook};
@@ -34,6 +34,7 @@ fn program() {
         "forks" => forks(),
         "forked" => forked(number as u32),
         "execs" => execs(number),
+        "missed" => missed(number),
         "leaves" => leaves(),
         "lingers" => lingers(),
         "fills" => fills(number),
@@ -235,6 +236,25 @@ fn a_child_inherits_by_the_handshake() {
     // Kernels before 6.15 report the exit status only to the parent.
     assert!(matches!(second.exit, Some(ExitStatus::Code(5)) | None), "{:?}", second.exit);
     assert!(!second.running);
+}
+
+/// Plays a program whose entries were not redirected as they should have been.
+fn missed(entries: u64) {
+    let hook = Hook::from_environment();
+    let entries_missed = if entries == 0 { ENTRIES_UNKNOWN } else { entries };
+    hook.introduce(Request { entries_missed, ..hook.request(RequestKind::Image) }).unwrap();
+}
+
+#[test]
+fn entries_that_are_not_redirected_are_in_the_recording() {
+    let recorded = record_fake("missed 3");
+    let reasons = |departures: &[Departure]| departures.iter().map(|departure| departure.reason).collect::<Vec<_>>();
+    assert_eq!(reasons(&recorded.outcome.departures), [97]);
+    let recording = recorded.open();
+    assert_eq!(reasons(recording.departures()), [97]);
+    assert_eq!(recording.departures()[0].pid, recorded.outcome.command_pid);
+    // Without a plan, but also without an allocator: nothing is missing.
+    assert_eq!(record_fake("missed 0").outcome.departures, []);
 }
 
 fn execs(more: u64) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use heapledger_wire::entries::{Effect, EntryKind};
 
-use self::names::{FAMILIES, MALLOC, MALLOC_MARKERS, Names, OPERATORS, SHIMS};
+use self::names::{FAMILIES, JEMALLOC_OPERATORS, MALLOC, MALLOC_MARKERS, Names, OPERATORS, SHIMS};
 use self::symbols::{Function, Symbols};
 use crate::allocator::{Allocator, Entry, Family};
 use crate::error::Result;
@@ -51,8 +51,10 @@ pub fn find(module: &Module) -> Result<Found> {
         join(&mut allocators, malloc);
     }
     if let Some(owner) = owner_of_operators(&allocators) {
-        // They are those of the allocator that is used instead of malloc.
-        allocators[owner].entries.extend(entries(OPERATORS, "", &symbols));
+        let operators = entries(OPERATORS, "", &symbols);
+        if are_own(&operators, &allocators[owner], module, &symbols) {
+            allocators[owner].entries.extend(operators);
+        }
     }
     if allocators.is_empty() {
         allocators.extend(operators(&symbols).or_else(|| shims(&symbols)));
@@ -149,6 +151,20 @@ fn owner_of_operators(allocators: &[Allocator]) -> Option<usize> {
         !matches!(allocator.family, Family::Glibc | Family::Musl) && allocator.entries.iter().any(is_malloc)
     };
     allocators.iter().position(has_malloc)
+}
+
+/// True if C++'s operators are the allocator's own. Those of a program may do anything: its nothrow
+/// `operator new` may call the one that throws, and be `noexcept`. They call malloc, which is an
+/// entry by itself.
+fn are_own(operators: &[Entry], allocator: &Allocator, module: &Module, symbols: &Symbols) -> bool {
+    let is_alias = |operator: &Entry| allocator.entries.iter().any(|entry| entry.at == operator.at);
+    match allocator.family {
+        // Theirs end the program instead of throwing.
+        Family::Mozjemalloc | Family::PartitionAlloc => true,
+        Family::Jemalloc => !module.is_program() || symbols.get(JEMALLOC_OPERATORS).is_some(),
+        // Those of tcmalloc and mimalloc are aliases of functions with names of their own.
+        _ => operators.iter().any(|operator| operator.kind == EntryKind::New && is_alias(operator)),
+    }
 }
 
 /// The names that allocators give to their operators, of which C++'s are aliases.

@@ -77,7 +77,7 @@ mod tests {
         let module = Module::from_bytes(Path::new("example"), example()).unwrap();
         let found = find(&module).unwrap();
         let families: Vec<_> = found.allocators.iter().map(|one| (one.family, one.entries.len())).collect();
-        assert_eq!(families, [(Family::Jemalloc, 4), (Family::Malloc, 3)]);
+        assert_eq!(families, [(Family::Jemalloc, 4), (Family::Malloc, 2)]);
         let plans = plan_all(&module, &found.allocators);
         assert!(plans.iter().all(|plan| plan.refused.is_empty() && !plan.patches.is_empty()));
         super::module(&example());

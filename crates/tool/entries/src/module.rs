@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use heapledger_symbols::{SymbolFiles, SymbolizerOptions};
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 
 use crate::error::{EntriesError, Result};
@@ -19,6 +19,10 @@ pub struct Module {
     bytes: Bytes,
     /// The executable segments, by address.
     code: Vec<Segment>,
+    /// True if it names a dynamic linker.
+    is_program: bool,
+    /// True if the dynamic linker changes its code.
+    has_text_relocations: bool,
 }
 
 #[derive(Debug)]
@@ -70,7 +74,8 @@ impl Module {
     }
 
     fn new(path: &Path, bytes: Bytes) -> Result<Module> {
-        let mut module = Module { path: path.to_owned(), bytes, code: vec![] };
+        let module =
+            Module { path: path.to_owned(), bytes, code: vec![], is_program: false, has_text_relocations: false };
         let data = module.data();
         let unreadable = |error: object::Error| module.unreadable(error);
         let header = elf::FileHeader64::<Endianness>::parse(data).map_err(unreadable)?;
@@ -80,7 +85,11 @@ impl Module {
         }
         // The work of each pass over the code is bounded by the size of the file.
         let (mut code, mut code_length) = (vec![], 0_u64);
+        let (mut is_program, mut has_text_relocations) = (false, false);
         for segment in header.program_headers(endian, data).map_err(unreadable)?.iter().take(SEGMENTS_MAX) {
+            is_program |= segment.p_type(endian) == elf::PT_INTERP;
+            let dynamic = segment.dynamic(endian, data).ok().flatten().unwrap_or_default();
+            has_text_relocations |= dynamic.iter().any(|entry| relocates_text(entry, endian));
             if segment.p_type(endian) != elf::PT_LOAD || !segment.p_flags(endian).contains(elf::PF_X) {
                 continue;
             }
@@ -99,8 +108,7 @@ impl Module {
             code.push(Segment { address, offset: offset as usize, length: size as usize });
         }
         code.sort_by_key(|segment| segment.address);
-        module.code = code;
-        Ok(module)
+        Ok(Module { code, is_program, has_text_relocations, ..module })
     }
 
     /// Returns the path that was opened.
@@ -114,6 +122,17 @@ impl Module {
             Bytes::Files(files) => files.module(),
             Bytes::Memory(bytes) => bytes,
         }
+    }
+
+    /// True if it is a program that is linked dynamically, not a library.
+    pub fn is_program(&self) -> bool {
+        self.is_program
+    }
+
+    /// True if the dynamic linker changes the code itself: it is in memory as in the file only
+    /// before that.
+    pub(crate) fn has_text_relocations(&self) -> bool {
+        self.has_text_relocations
     }
 
     /// Returns the bytes of the other files that have symbols.
@@ -142,5 +161,14 @@ impl Module {
 
     pub(crate) fn unreadable(&self, error: impl std::fmt::Display) -> EntriesError {
         EntriesError::Unreadable { file: self.path.clone(), reason: error.to_string() }
+    }
+}
+
+/// True if an entry of the dynamic section says that the code is relocated.
+fn relocates_text(entry: &elf::Dyn64<Endianness>, endian: Endianness) -> bool {
+    match entry.d_tag(endian) {
+        elf::DT_TEXTREL => true,
+        elf::DT_FLAGS => entry.d_val(endian) & elf::DF_TEXTREL.0 != 0,
+        _ => false,
     }
 }

@@ -52,6 +52,8 @@ pub struct Refused {
 pub enum Refusal {
     /// Its code is not in the file.
     NoCode,
+    /// The dynamic linker relocates the module's code, which then is not that of the file.
+    TextRelocations,
     /// It ends before there is room for a jump.
     TooShort,
     /// It has bytes that are not an instruction.
@@ -70,6 +72,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Refusal::NoCode => "its code is not in the file",
+            Refusal::TextRelocations => "its module has text relocations",
             Refusal::TooShort => "it is too short for a jump",
             Refusal::Undecodable => "its code cannot be decoded",
             Refusal::Patched => "it begins with a jump or a breakpoint, which another tool may have put there",
@@ -126,17 +129,6 @@ fn by_prologues(module: &Module, allocator: &Allocator) -> Plan {
     plan
 }
 
-/// Returns the kinds that can be called instead of one that throws, the best first: its nothrow
-/// form or, since blocks of `operator new` are malloc's in all allocators that are known, malloc.
-fn siblings_of(kind: EntryKind) -> impl Iterator<Item = EntryKind> {
-    let malloc = match kind {
-        EntryKind::New | EntryKind::NewArray => Some(EntryKind::Malloc),
-        EntryKind::NewAligned | EntryKind::NewArrayAligned => Some(EntryKind::MallocAligned),
-        _ => None,
-    };
-    kind.nothrow().into_iter().chain(malloc)
-}
-
 impl Plan {
     /// Moves the patches to which a reason applies to the refused ones.
     fn refuse(&mut self, reason: Refusal, mut applies: impl FnMut(&Patch) -> bool) {
@@ -146,9 +138,11 @@ impl Plan {
     }
 
     /// Returns the patch of a function that does the same as one that throws, and returns null on
-    /// failure: its trampoline can be called instead. `None` for kinds that do not throw.
+    /// failure: its trampoline can be called instead. `None` for kinds without such a sibling
+    /// ([`EntryKind::nothrow`]).
     pub fn nothrow_sibling(&self, kind: EntryKind) -> Option<&Patch> {
-        siblings_of(kind).find_map(|sibling| self.patches.iter().find(|patch| patch.entry.kind == sibling))
+        let sibling = kind.nothrow()?;
+        self.patches.iter().find(|patch| patch.entry.kind == sibling)
     }
 
     /// Returns the bytes of memory that the trampolines need at most.

@@ -5,17 +5,19 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use heapledger_entries::{Allocator, Evidence, Family, Module, find};
+use heapledger_entries::{Allocator, Evidence, Family, Module, Refusal, find};
 use heapledger_wire::entries::EntryKind;
 use tempfile::TempDir;
 
 use self::support::{LIBRARIES, installed, look, prefixed_jemalloc, run, skipped};
 
-/// Returns the only allocator in a file, all of whose entries can be redirected.
+/// Returns the only allocator in a file, all of whose entries can be redirected, except those that
+/// throw and have no form that does not.
 fn only(path: &Path) -> Allocator {
     let (mut allocators, plans) = look(path);
     assert_eq!(allocators.len(), 1, "{}: {allocators:?}", path.display());
-    assert_eq!(plans[0].refused, [], "{}", path.display());
+    let mut refused = plans[0].refused.iter().map(|refused| refused.entry.kind);
+    assert!(refused.all(|kind| kind.layout().throws && kind.nothrow().is_none()), "{}: {plans:?}", path.display());
     allocators.remove(0)
 }
 
@@ -251,6 +253,51 @@ fn programs_that_use_malloc_have_no_allocator() {
         let (allocators, _) = look(&file);
         assert_eq!(allocators, [], "{}", file.display());
     }
+}
+
+/// The nothrow form calls the one that throws: it must not be called instead of it.
+#[test]
+fn operators_of_a_program_with_a_malloc_of_its_own_are_left_alone() {
+    let scratch = TempDir::new().unwrap();
+    fs::write(
+        scratch.path().join("own.cpp"),
+        "#include <cstdlib>\n#include <new>\nstatic char heap[1 << 16]; static std::size_t next;\n\
+         extern \"C\" void *malloc(std::size_t size) { next += size + 16; return heap + next - size; }\n\
+         extern \"C\" void free(void *) {}\n\
+         void *operator new(std::size_t size) { if (size > 999) throw std::bad_alloc(); return malloc(size); }\n\
+         void operator delete(void *p) noexcept { free(p); }\n\
+         void operator delete(void *p, std::size_t) noexcept { free(p); }\n\
+         void *operator new(std::size_t size, const std::nothrow_t &) noexcept { return operator new(size); }\n\
+         int main() { delete new int; return 0; }\n",
+    )
+    .unwrap();
+    if run(scratch.path(), &["g++", "-O0", "own.cpp", "-o", "own"]).is_none() {
+        return;
+    }
+    let allocator = only(&scratch.path().join("own"));
+    let names: Vec<_> = allocator.entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert!(names.contains(&"malloc") && names.contains(&"free"), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("_Z")), "{names:?}");
+}
+
+#[test]
+fn code_that_is_relocated_is_left_alone() {
+    let scratch = TempDir::new().unwrap();
+    fs::write(
+        scratch.path().join("own.c"),
+        "static char heap[1 << 16]; static long next;\n\
+         void *malloc(unsigned long size) { next += size + 16; return heap + next - size; }\n\
+         void free(void *block) { next -= block == heap; }\n",
+    )
+    .unwrap();
+    let options = ["-mcmodel=large", "-fno-pic", "-shared", "-nostdlib", "-Wl,-z,notext"];
+    let compile = [&["gcc", "own.c", "-o", "own.so"][..], &options].concat();
+    if run(scratch.path(), &compile).is_none() {
+        return;
+    }
+    let (_, plans) = look(&scratch.path().join("own.so"));
+    let reasons: Vec<_> = plans[0].refused.iter().map(|refused| refused.reason).collect();
+    assert_eq!(reasons, [Refusal::TextRelocations; 2]);
 }
 
 #[test]

@@ -253,9 +253,10 @@ pub(crate) mod armed {
 
     use crate::{entry_points, thunks};
 
-    /// Defines a function of at most two arguments.
+    /// Defines a function of at most two arguments. After a request it marks that a call has begun,
+    /// if entries have been redirected: the next allocator's may be one of them.
     macro_rules! entry {
-        ($name:ident, $hooked:ident, $($argument:ident: $type:ty),* => $result:ty) => {
+        ($name:ident, $observed:ident, $($argument:ident: $type:ty),* => $result:ty) => {
             /// The C function of this name.
             ///
             /// # Safety
@@ -276,19 +277,19 @@ pub(crate) mod armed {
                     "add rsp, 8",
                     "pop rsi",
                     "pop rdi",
-                    "jmp {hooked}",
+                    "jmp {observed}",
                     requested = sym REQUESTED,
                     next = sym dispatch::UNDERLYING,
                     offset = const offset_of!(Functions, $name),
                     handle = sym entry_points::requested,
-                    hooked = sym thunks::$hooked,
+                    observed = sym thunks::$observed,
                 )
             }
         };
     }
 
-    entry!(malloc, malloc_hooked, size: usize => Pointer);
-    entry!(calloc, calloc_hooked, count: usize, each: usize => Pointer);
-    entry!(realloc, realloc_hooked, old: Pointer, size: usize => Pointer);
-    entry!(free, free_hooked, block: Pointer => ());
+    entry!(malloc, malloc_outermost, size: usize => Pointer);
+    entry!(calloc, calloc_outermost, count: usize, each: usize => Pointer);
+    entry!(realloc, realloc_outermost, old: Pointer, size: usize => Pointer);
+    entry!(free, free_outermost, block: Pointer => ());
 }

@@ -29,9 +29,26 @@ fn fast_kinds_have_the_layout_that_is_assumed() {
                 | EntryKind::RustDealloc
         );
         assert_eq!(is_fast, layout.effect == Effect::Free && layout.block == Some(0), "{kind:?}");
-        // Those that throw and are not handled there have their nothrow argument third.
-        if layout.throws && layout.alignment.is_some() {
+        // Those with a sibling that are not handled there have their nothrow argument third.
+        if kind.nothrow().is_some() && !matches!(kind, EntryKind::New | EntryKind::NewArray) {
+            assert_eq!((layout.effect, layout.count), (Effect::Allocate, None), "{kind:?}");
             assert_eq!((layout.size, layout.alignment), (Some(0), Some(1)), "{kind:?}");
         }
     }
+}
+
+/// A signal handler on another stack has taken the mark away while the allocator was at work.
+#[test]
+fn a_call_is_marked_again_when_the_allocator_returns() {
+    extern "C" fn forgets() -> u64 {
+        arch::set_outermost(0, 0);
+        7
+    }
+    let original = (forgets as *const ()).expose_provenance() as u64;
+    let site = Site { pass: 0, original, nothrow: 0, usable: 0, kind: EntryKind::Malloc.number(), reserved: [0; 7] };
+    let call = Call { site: &site, mark: 0x1000, caller: Caller { slot: 0, rbp: 0 } };
+    // SAFETY: it is a C function, and takes no arguments.
+    assert_eq!(unsafe { call.original(original, &[0; 6]) }, 7);
+    assert_eq!((arch::outermost(), arch::site()), (0x1000, ptr::from_ref(&site).addr() as u64));
+    arch::set_outermost(0, 0);
 }

@@ -219,19 +219,16 @@ impl EntryKind {
         self as u8
     }
 
-    /// Returns the kind that does the same and returns null on failure, for kinds that throw.
+    /// Returns the kind that does the same and returns null on failure, with a reference to a
+    /// `std::nothrow_t` as one more argument. `None` for kinds that do not throw, and for those of
+    /// mimalloc (`mi_new_n` and others) that have no such function: functions of the same arguments
+    /// belong to several kinds of heaps, so none of them can be called instead.
     pub const fn nothrow(self) -> Option<EntryKind> {
         match self {
             EntryKind::New => Some(EntryKind::NewNothrow),
             EntryKind::NewArray => Some(EntryKind::NewArrayNothrow),
             EntryKind::NewAligned => Some(EntryKind::NewAlignedNothrow),
             EntryKind::NewArrayAligned => Some(EntryKind::NewArrayAlignedNothrow),
-            // These have no sibling of their own, but functions of the same arguments.
-            EntryKind::NewN => Some(EntryKind::Calloc),
-            EntryKind::NewRealloc => Some(EntryKind::Realloc),
-            EntryKind::NewReallocn => Some(EntryKind::Reallocarray),
-            EntryKind::ArenaNew => Some(EntryKind::ArenaMalloc),
-            EntryKind::ArenaNewN => Some(EntryKind::ArenaCalloc),
             _ => None,
         }
     }

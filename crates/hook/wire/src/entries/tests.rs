@@ -26,11 +26,25 @@ fn layouts_name_arguments_in_registers() {
         assert_eq!(layout.block.is_none(), has_block, "{kind:?}");
         assert_eq!(layout.out.is_some(), layout.effect == Effect::AllocateOut, "{kind:?}");
         assert_eq!(layout.size.is_none(), matches!(layout.effect, Effect::Free | Effect::UsableSize), "{kind:?}");
-        assert_eq!(layout.throws, kind.nothrow().is_some(), "{kind:?}");
         if let Some(sibling) = kind.nothrow() {
+            assert!(layout.throws, "{kind:?}");
             assert_eq!(sibling.layout(), Layout { throws: false, ..layout });
         }
     }
+}
+
+/// A sibling has the same arguments and a `nothrow_t` behind them. A kind of several functions is
+/// none: the third argument of `mi_ucalloc` is a place to write to.
+#[test]
+fn siblings_are_the_nothrow_forms_of_operators() {
+    let siblings: Vec<_> = EntryKind::ALL.into_iter().filter_map(|kind| Some((kind, kind.nothrow()?))).collect();
+    let operators = [
+        (EntryKind::New, EntryKind::NewNothrow),
+        (EntryKind::NewArray, EntryKind::NewArrayNothrow),
+        (EntryKind::NewAligned, EntryKind::NewAlignedNothrow),
+        (EntryKind::NewArrayAligned, EntryKind::NewArrayAlignedNothrow),
+    ];
+    assert_eq!(siblings, operators);
 }
 
 #[test]

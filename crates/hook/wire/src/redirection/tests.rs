@@ -12,10 +12,8 @@ const REGION: Region = Region { address: 0x10_0000, length: 0x2000, offset: 0x10
 
 #[test]
 fn plans_are_read_as_they_were_written() {
-    let jumps = [
-        Jump::new(0x20_0000, [1, 2, 3, 4, 5], 0x10_0010).unwrap(),
-        Jump::new(0x1000, [5, 4, 3, 2, 1], 0x10_1fff).unwrap(),
-    ];
+    let jumps =
+        [Jump::new(0x20_0000, &[1, 2, 3, 4, 5], 0x10_0010).unwrap(), Jump::new(0x1000, &[9; 24], 0x10_1fff).unwrap()];
     let bytes = encoded(&[REGION], &jumps);
     assert_eq!(bytes.len(), Plan::length(1, 2));
     let plan = Plan::parse(&bytes).unwrap();
@@ -25,15 +23,23 @@ fn plans_are_read_as_they_were_written() {
 
 #[test]
 fn jumps_reach_two_gibibytes() {
-    assert!(Jump::new(0x1_0000_0000, [0; 5], 0x1_0000_0005 + 0x7fff_ffff).is_some());
-    assert!(Jump::new(0x1_0000_0000, [0; 5], 0x1_0000_0005 + 0x8000_0000).is_none());
-    assert!(Jump::new(0x1_0000_0000, [0; 5], 0x1_0000_0005 - 0x8000_0000).is_some());
-    assert!(Jump::new(0x1_0000_0000, [0; 5], 0x1_0000_0004 - 0x8000_0000).is_none());
+    assert!(Jump::new(0x1_0000_0000, &[0; 5], 0x1_0000_0005 + 0x7fff_ffff).is_some());
+    assert!(Jump::new(0x1_0000_0000, &[0; 5], 0x1_0000_0005 + 0x8000_0000).is_none());
+    assert!(Jump::new(0x1_0000_0000, &[0; 5], 0x1_0000_0005 - 0x8000_0000).is_some());
+    assert!(Jump::new(0x1_0000_0000, &[0; 5], 0x1_0000_0004 - 0x8000_0000).is_none());
+}
+
+#[test]
+fn all_displaced_bytes_are_expected() {
+    let bytes: Vec<u8> = (1..=19).collect();
+    assert_eq!(Jump::new(0x1000, &bytes, 0x2000).unwrap().expected(), bytes);
+    assert!(Jump::new(0x1000, &[0; 4], 0x2000).is_none());
+    assert!(Jump::new(0x1000, &[0; 25], 0x2000).is_none());
 }
 
 #[test]
 fn impossible_plans_are_refused() {
-    let whole = encoded(&[REGION], &[Jump::new(0x20_0000, [0; 5], 0x10_0000).unwrap()]);
+    let whole = encoded(&[REGION], &[Jump::new(0x20_0000, &[0; 5], 0x10_0000).unwrap()]);
     for length in 0..whole.len() {
         assert!(Plan::parse(&whole[..length]).is_none(), "{length}");
     }
@@ -58,10 +64,12 @@ fn impossible_plans_are_refused() {
 
 #[test]
 fn jumps_elsewhere_are_left_out() {
-    let outside = Jump::new(0x20_0000, [0; 5], 0x10_2000).unwrap();
-    let other = Jump { jump: [0xe8, 0, 0, 0, 0], ..Jump::new(0x10_0000, [0; 5], 0x10_0005).unwrap() };
+    let outside = Jump::new(0x20_0000, &[0; 5], 0x10_2000).unwrap();
+    let other = Jump { jump: [0xe8, 0, 0, 0, 0], ..Jump::new(0x10_0000, &[0; 5], 0x10_0005).unwrap() };
     let last = Jump { address: u64::MAX - 1, ..outside };
-    let bytes = encoded(&[REGION], &[outside, other, last]);
+    let none = Jump { expected_length: 0, ..Jump::new(0x10_0000, &[0; 5], 0x10_0005).unwrap() };
+    let long = Jump { expected_length: 25, ..none };
+    let bytes = encoded(&[REGION], &[outside, other, last, none, long]);
     assert_eq!(Plan::parse(&bytes).unwrap().jumps_of(&REGION).count(), 0);
 }
 

@@ -1,5 +1,5 @@
 //! Departures: programs that recorded processes started, and processes that they forked, which ran
-//! unrecorded.
+//! unrecorded; and programs of which an allocator was not recorded, because it was not redirected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -99,10 +99,12 @@ pub(crate) fn notify_of(outcome: &Outcome, launched: &Target) {
     for group in groups.iter().take(WARNINGS_MAX) {
         let Some(first) = group.first() else { continue };
         let (path, reason) = (path(first), reason(first.reason));
+        let is_partial = first.reason == Code::NotRedirected as u32;
+        let ran = if is_partial { "was recorded in part" } else { "ran unrecorded" };
         let text = match group.len() {
-            1 if first.pid != 0 => format!("`{path}` (process {}) ran unrecorded: {reason}", first.pid),
-            1 => format!("`{path}` ran unrecorded: {reason}"),
-            times => format!("`{path}` ran unrecorded {times} times: {reason}"),
+            1 if first.pid != 0 => format!("`{path}` (process {}) {ran}: {reason}", first.pid),
+            1 => format!("`{path}` {ran}: {reason}"),
+            times => format!("`{path}` {ran} {times} times: {reason}"),
         };
         match Code::of_number(first.reason) {
             Some(explanation) => warn(explanation.code, text),
@@ -175,6 +177,7 @@ fn reason(number: u32) -> &'static str {
         Code::NoRoom => "no room for the recorder (see `ulimit -v`)",
         Code::Silent => "it never reached the recorder",
         Code::Sandboxed => "started in a sandbox",
+        Code::NotRedirected => "functions of its own allocator were not redirected",
         Code::Nested => "seen by another heapledger alone, which was started here",
         _ => explanation.title(),
     }

@@ -15,7 +15,7 @@ const OLD: i64 = 100;
 const ALLOCATIONS: i64 = THREADS * 2500 + 10;
 
 /// Places the library, and returns its path.
-fn library(scratch: &Scratch) -> PathBuf {
+pub(crate) fn library(scratch: &Scratch) -> PathBuf {
     let directory = scratch.file("lib");
     let outcome = heapledger(["lib".as_ref(), "record".as_ref(), "--directory".as_ref(), directory.as_os_str()]);
     assert_eq!(outcome.status, exited(0), "{outcome:?}");
@@ -23,18 +23,18 @@ fn library(scratch: &Scratch) -> PathBuf {
 }
 
 /// Returns a running program's id.
-fn id(running: &Running) -> String {
+pub(crate) fn id(running: &Running) -> String {
     running.pid().as_raw_nonzero().to_string()
 }
 
 /// Begins to record a program, and returns while it is recorded.
-fn start(pid: &str, file: &Path, options: &[&str]) -> Running {
+pub(crate) fn start(pid: &str, file: &Path, options: &[&str]) -> Running {
     let words = [HEAPLEDGER, "start", pid, "--force", "--names", "none", "-o"].map(OsStr::new);
     let options = options.iter().map(OsStr::new);
     Job::new(words.into_iter().chain([file.as_os_str()]).chain(options)).start_bare()
 }
 
-fn succeeded(outcome: &Outcome) {
+pub(crate) fn succeeded(outcome: &Outcome) {
     assert_eq!(outcome.status, exited(0), "{outcome:?}");
 }
 

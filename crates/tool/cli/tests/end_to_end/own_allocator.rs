@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use crate::harness::{Job, Scratch, heapledger, installed, number, shared_library, skipped};
+use crate::armed;
+use crate::harness::{
+    Job, Recording, Scratch, exited, heapledger, installed, number, shared_library, skipped, wait_until,
+};
 use crate::truth::agrees;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/programs");
@@ -112,6 +115,102 @@ fn operators_of_a_preloaded_allocator() {
         let Some(library) = shared_library(name) else { continue };
         agrees(|work| job(&program, work).variable("LD_PRELOAD", &library), "300");
     }
+}
+
+/// A failure of the program's own `operator new` can be caught. Its nothrow form calls that, and
+/// must not be called instead: it may not throw.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn operators_of_a_program_with_its_own_malloc() {
+    if installed("c++").is_none() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let source = scratch.write(
+        "own.cpp",
+        "#include <atomic>\n#include <cstdio>\n#include <cstring>\n#include <new>\n\
+         using std::size_t;\n\
+         alignas(16) static char heap[1 << 24]; static std::atomic<size_t> next;\n\
+         extern \"C\" void *malloc(size_t size) {\n\
+             size_t at = next.fetch_add((size + 31) & ~size_t(15));\n\
+             *(size_t *)(heap + at) = size;\n\
+             return heap + at + 16;\n\
+         }\n\
+         extern \"C\" void free(void *) {}\n\
+         extern \"C\" void *calloc(size_t count, size_t each) { return malloc(count * each); }\n\
+         extern \"C\" void *realloc(void *old, size_t size) {\n\
+             void *block = malloc(size);\n\
+             if (old) { size_t was = ((size_t *)old)[-2]; memcpy(block, old, was < size ? was : size); }\n\
+             return block;\n\
+         }\n\
+         void *operator new(size_t size) { if (size > 1 << 20) throw std::bad_alloc(); return malloc(size); }\n\
+         void *operator new(size_t size, const std::nothrow_t &) noexcept { return operator new(size); }\n\
+         void operator delete(void *block) noexcept { free(block); }\n\
+         void operator delete(void *block, size_t) noexcept { free(block); }\n\
+         int main() {\n\
+             for (int i = 0; i < 500; i++) delete[] new char[77];\n\
+             try { static char *volatile kept; kept = new char[1 << 30]; }\n\
+             catch (const std::bad_alloc &) { puts(\"caught\"); return 0; }\n\
+             return 1;\n\
+         }\n",
+    );
+    let program = scratch.file("own");
+    run(Command::new("c++").args(["-O0", "-g", "-fno-builtin"]).arg(&source).arg("-o").arg(&program));
+    let (outcome, recording) = Job::new([program.as_os_str()]).recorded(&scratch);
+    assert_eq!(outcome.text(), "caught\n", "{outcome:?}");
+    // The operators' calls of malloc are seen, once each, and the C++ library's few.
+    assert!((500..1000).contains(&recording.total("allocations")), "{recording:?}");
+}
+
+/// A block of an arena over a redirected malloc is one event, and is in its arena.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn arenas_over_a_preloaded_jemalloc() {
+    let Some(library) = shared_library("libjemalloc.so.2") else { return };
+    let job = Job::fixture("labelled_arenas", "").variable("LD_PRELOAD", &library);
+    let scratch = Scratch::new();
+    let (outcome, recording) = job.recorded(&scratch);
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    recording.assert_whole().assert_adds_up();
+    let images = recording.ask("top", &["--arena", "images", "--at", "end"]);
+    assert_eq!((number(&images["total"], "blocks"), number(&images["total"], "bytes")), (4, 5520), "{images:#}");
+    assert_eq!(number(&recording.summary, "frees_missed"), 0, "{recording:?}");
+}
+
+/// A program that an armed one has started has redirected entries, and calls nothing else: after
+/// the session in which it began, it joins another one.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_program_that_an_armed_one_has_started() {
+    let Some(library) = own_jemalloc() else { return };
+    let program = linked("own_allocator.c", &library, "own_allocator_armed");
+    let scratch = Scratch::new();
+    let preload = armed::library(&scratch);
+    let line = "while [ ! -e $0/go ]; do /bin/true; done; \"$1\" 1000000000 & echo $! > $0/pid; wait";
+    let words = ["/bin/sh".as_ref(), "-c".as_ref(), line.as_ref(), scratch.path().as_os_str(), program.as_os_str()];
+    let shell = Job::new(words).variable("LD_PRELOAD", &preload).start_bare();
+    let pid = armed::id(&shell);
+    wait_until("the shell is armed", || heapledger(["start"]).text().contains(&*pid));
+    let first = armed::start(&pid, &scratch.file("first.hl"), &[]);
+    let allocations = |pid: &str| {
+        let status = heapledger(["status", pid, "--json"]);
+        let rows = serde_json::from_str::<serde_json::Value>(&status.text()).ok()?["rows"].clone();
+        rows[0]["allocations"].as_i64()
+    };
+    wait_until("the shell is recorded", || allocations(&pid) > Some(100));
+    scratch.write("go", "");
+    let child = || fs::read_to_string(scratch.file("pid")).unwrap_or_default().trim().to_owned();
+    wait_until("the program is started", || !child().is_empty());
+    wait_until("the program is recorded", || allocations(&pid) > Some(100_000));
+    armed::succeeded(&heapledger(["stop", &*pid]));
+    armed::succeeded(&first.outcome());
+    let file = scratch.file("second.hl");
+    let second = armed::start(&child(), &file, &["--duration", "300ms"]).outcome();
+    run(Command::new("kill").arg("-9").arg(child()));
+    armed::succeeded(&second);
+    let recording = Recording::open(file);
+    assert!(recording.total("allocations") > 1000, "{recording:?}");
+    shell.outcome();
 }
 
 /// Sizes are asked of the allocator that the block is from.

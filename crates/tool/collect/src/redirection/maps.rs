@@ -18,7 +18,7 @@ const ADDRESS_MIN: u64 = 1 << 16;
 const ADDRESS_END: u64 = 1 << 47;
 
 /// The mappings of a process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Mappings {
     mapped: Vec<Mapped>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Mapped {
     /// The offset in the file.
     pub(super) offset: u64,
     pub(super) inode: u64,
-    is_executable: bool,
+    pub(super) is_executable: bool,
     /// The path; empty if it is anonymous.
     pub(super) path: PathBuf,
 }

@@ -71,24 +71,23 @@ impl<'a> Stubs<'a> {
         let mut jumps = Vec::new();
         for stub in &placed {
             let kind = stub.patch.entry.kind;
-            let nothrow = kind.nothrow().map(|sibling| self.original_of(sibling, &placed, address));
+            let nothrow = kind.nothrow().and_then(|sibling| self.original_of(sibling, &placed, address));
             // An entry that throws is left alone without its sibling.
-            if nothrow == Some(None) {
+            if kind.layout().throws && nothrow.is_none() {
                 continue;
             }
             let at = |offset: usize| address + offset as u64;
             let site = Site {
                 pass: at(stub.start + BEFORE_PASS),
                 original: at(stub.start + BEFORE_ORIGINAL),
-                nothrow: nothrow.flatten().unwrap_or(0),
+                nothrow: nothrow.unwrap_or(0),
                 usable,
                 kind: kind.number(),
                 reserved: [0; 7],
             };
             code[stub.site..stub.site + Site::LENGTH].copy_from_slice(&site.to_bytes());
-            let expected = stub.patch.displaced.first_chunk::<{ Jump::LENGTH }>().copied();
             let from = stub.patch.at.wrapping_add(self.bias);
-            jumps.extend(expected.and_then(|expected| Jump::new(from, expected, at(stub.start))));
+            jumps.extend(Jump::new(from, &stub.patch.displaced, at(stub.start)));
         }
         (code, jumps)
     }

@@ -73,6 +73,7 @@ impl Hook {
             allocator: 0,
             allocator_version: 0,
             thunk: 0,
+            entries_missed: 0,
         }
     }
 

@@ -129,6 +129,9 @@ pub(super) const OPERATORS: &[(&str, EntryKind)] = &[
     ("_ZdaPvmSt11align_val_t", DeleteSizedAligned),
 ];
 
+/// The function `handleOOM` of jemalloc's own operators (`jemalloc_cpp.cpp`). It is not an entry.
+pub(super) const JEMALLOC_OPERATORS: &str = "_ZL9handleOOMmb";
+
 /// The ends of the names of Rust's shims.
 pub(super) const SHIMS: &[(&str, EntryKind)] = &[
     ("___rust_alloc", RustAlloc),

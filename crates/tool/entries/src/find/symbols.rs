@@ -6,7 +6,8 @@ use object::read::elf::{FileHeader, SectionHeader, Sym};
 use object::{Endianness, elf};
 
 use super::names::{
-    FAMILIES, LENGTH_MAX, LINKED, MALLOC, MALLOC_MARKERS, OPERATORS, SANITIZERS, SHIMS, SYSTEM_ALLOCATOR,
+    FAMILIES, JEMALLOC_OPERATORS, LENGTH_MAX, LINKED, MALLOC, MALLOC_MARKERS, OPERATORS, SANITIZERS, SHIMS,
+    SYSTEM_ALLOCATOR,
 };
 use crate::allocator::{Evidence, Family};
 use crate::error::Result;
@@ -148,7 +149,7 @@ fn wanted() -> HashSet<&'static str> {
         .iter()
         .flat_map(|names| names.entries.iter().map(|&(name, _)| name).chain(names.markers.iter().copied()));
     let plain = MALLOC.iter().chain(OPERATORS).map(|&(name, _)| name);
-    let markers = MALLOC_MARKERS.iter().map(|&(name, _)| name);
+    let markers = MALLOC_MARKERS.iter().map(|&(name, _)| name).chain([JEMALLOC_OPERATORS]);
     families.chain(plain).chain(markers).chain(SANITIZERS).chain(LINKED).chain(SYSTEM_ALLOCATOR).collect()
 }
 

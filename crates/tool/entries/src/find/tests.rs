@@ -67,3 +67,22 @@ fn malloc_joins_the_allocator_that_it_is_an_alias_of() {
     assert_eq!(joined(vec![mimalloc], malloc(Family::Malloc)), 1);
     assert_eq!(joined(vec![], malloc(Family::Malloc)), 1);
 }
+
+#[test]
+fn operators_of_a_program_are_not_those_of_its_allocator() {
+    let module = crate::plan::tests::module(&[0x90; 16]);
+    let operators = [entry("_Znwm", EntryKind::New, 64), entry("_ZnwmRKSt9nothrow_t", EntryKind::NewNothrow, 96)];
+    let is_own = |family, entries: Vec<Entry>| {
+        let allocator = Allocator { family, prefix: String::new(), entries };
+        are_own(&operators, &allocator, &module, &Symbols::default())
+    };
+    let malloc = || entry("malloc", EntryKind::Malloc, 16);
+    for family in [Family::Malloc, Family::Tcmalloc, Family::Mimalloc, Family::Rpmalloc] {
+        assert!(!is_own(family, vec![malloc()]), "{family}");
+        // A function of the program's may be at the same address as another one of its own.
+        assert!(!is_own(family, vec![malloc(), entry("x", EntryKind::NewNothrow, 96)]), "{family}");
+    }
+    assert!(is_own(Family::Tcmalloc, vec![malloc(), entry("tc_new", EntryKind::New, 64)]));
+    assert!(is_own(Family::Jemalloc, vec![malloc()]), "in jemalloc's own library");
+    assert!(is_own(Family::PartitionAlloc, vec![malloc()]));
+}

@@ -13,6 +13,9 @@ pub(super) const JUMP_LENGTH: usize = 5;
 /// that it replaces.
 pub(super) fn read(module: &Module, entry: &Entry) -> Result<(u64, Vec<u8>), Refusal> {
     let code = module.code_at(entry.at).ok_or(Refusal::NoCode)?;
+    if module.has_text_relocations() {
+        return Err(Refusal::TextRelocations);
+    }
     // `endbr64` stays in front: indirect calls must find it.
     let skipped = if code.starts_with(&ENDBR64) { ENDBR64.len() } else { 0 };
     let at = entry.at + skipped as u64;

@@ -158,14 +158,27 @@ fn throwing_entries_need_a_sibling() {
     assert_eq!(alone.refused, [Refused { entry: new.clone(), reason: Refusal::NoNothrowSibling }]);
     let malloc = entry(EntryKind::Malloc, AT + 16);
     let nothrow = entry(EntryKind::NewNothrow, AT + 32);
-    let sibling = |entries| {
-        let plan = plan(&module, &allocator(entries));
-        assert_eq!(plan.refused, []);
-        plan.nothrow_sibling(EntryKind::New).map(|patch| patch.at)
-    };
-    assert_eq!(sibling(vec![new.clone(), malloc.clone()]), Some(AT + 16));
-    assert_eq!(sibling(vec![new, malloc.clone(), nothrow]), Some(AT + 32), "the better one");
+    let with_malloc = plan(&module, &allocator(vec![new.clone(), malloc.clone()]));
+    assert_eq!(with_malloc.refused, [Refused { entry: new.clone(), reason: Refusal::NoNothrowSibling }]);
+    let whole = plan(&module, &allocator(vec![new, malloc.clone(), nothrow]));
+    assert_eq!(whole.refused, []);
+    assert_eq!(whole.nothrow_sibling(EntryKind::New).map(|patch| patch.at), Some(AT + 32));
     assert_eq!(plan(&module, &allocator(vec![malloc])).nothrow_sibling(EntryKind::Malloc), None);
+}
+
+/// `mi_new_n` and its like have no nothrow form, and `mi_ucalloc` takes a place to write to.
+#[test]
+fn throwing_entries_of_mimalloc_are_left_alone() {
+    let module = module(&[0x90; 256]);
+    let others = [EntryKind::Calloc, EntryKind::Realloc, EntryKind::Reallocarray];
+    let arenas = [EntryKind::ArenaMalloc, EntryKind::ArenaCalloc];
+    let throwing =
+        [EntryKind::NewN, EntryKind::NewRealloc, EntryKind::NewReallocn, EntryKind::ArenaNew, EntryKind::ArenaNewN];
+    let kinds = others.into_iter().chain(arenas).chain(throwing);
+    let entries = kinds.zip(0..).map(|(kind, index)| entry(kind, AT + 16 * index)).collect();
+    let plan = plan(&module, &allocator(entries));
+    let refused: Vec<_> = plan.refused.iter().map(|refused| (refused.entry.kind, refused.reason)).collect();
+    assert_eq!(refused, throwing.map(|kind| (kind, Refusal::NoNothrowSibling)));
 }
 
 #[test]

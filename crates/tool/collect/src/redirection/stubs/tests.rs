@@ -1,4 +1,29 @@
+use heapledger_entries::{Entry, Evidence, Refusal, Refused};
+
 use super::*;
+
+/// The bias of the module, and the place of the stubs.
+const BIAS: u64 = 0x5555_5000_0000;
+const AT: u64 = 0x5555_4000_0000;
+
+fn entry(kind: EntryKind, at: u64) -> Entry {
+    Entry { name: String::new(), kind, at, size: 16, evidence: Evidence::SymbolTable, is_exported: false }
+}
+
+/// Returns a patch that displaces `push rbp; mov rbp, rsp; push rbx`.
+fn patch(kind: EntryKind, at: u64) -> Patch {
+    Patch { entry: entry(kind, at), at, displaced: vec![0x55, 0x48, 0x89, 0xe5, 0x53] }
+}
+
+fn word(code: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(code[at..at + 8].try_into().unwrap())
+}
+
+/// Returns the place of the site that the stub at this offset loads the address of.
+fn site_of(code: &[u8], stub: usize) -> usize {
+    let distance = u32::from_le_bytes(code[stub + 5..stub + 9].try_into().unwrap());
+    stub + 9 + distance as usize
+}
 
 #[test]
 fn a_plan_without_entries_has_no_stubs() {
@@ -6,4 +31,48 @@ fn a_plan_without_entries_has_no_stubs() {
     let (code, jumps) = Stubs::new(&plan, 0, 0x1234).place(0x10_0000, 0);
     assert_eq!(code, 0x1234_u64.to_le_bytes());
     assert!(jumps.is_empty());
+}
+
+#[test]
+fn a_site_has_the_addresses_of_its_stub() {
+    let plan =
+        Plan { patches: vec![patch(EntryKind::Malloc, 0x1000), patch(EntryKind::Free, 0x2000)], refused: vec![] };
+    let (code, jumps) = Stubs::new(&plan, BIAS, 0x1234).place(AT, 0x77);
+    assert_eq!(jumps.iter().map(|jump| jump.address).collect::<Vec<_>>(), [BIAS + 0x1000, BIAS + 0x2000]);
+    let site = site_of(&code, 8);
+    assert_eq!(word(&code, site), AT + 8 + BEFORE_PASS as u64);
+    assert_eq!(word(&code, site + 8), AT + 8 + BEFORE_ORIGINAL as u64);
+    assert_eq!((word(&code, site + 16), word(&code, site + 24)), (0, 0x77));
+    assert_eq!(code[site + 32], EntryKind::Malloc.number());
+}
+
+/// The sibling is called by its trampoline, or by its entry if that is not redirected. `malloc` is
+/// none, and a function that throws is left alone without one.
+#[test]
+fn functions_that_throw_call_their_nothrow_form() {
+    let throwing = || patch(EntryKind::NewAligned, 0x1000);
+    let placed = |patches: Vec<Patch>, refused: Vec<Refused>| {
+        let plan = Plan { patches, refused };
+        let (code, jumps) = Stubs::new(&plan, BIAS, 0x1234).place(AT, 0);
+        let site = site_of(&code, 8);
+        jumps.iter().any(|jump| jump.address == BIAS + 0x1000).then(|| word(&code, site + 16))
+    };
+    assert_eq!(placed(vec![throwing()], vec![]), None);
+    assert_eq!(placed(vec![throwing(), patch(EntryKind::MallocAligned, 0x2000)], vec![]), None);
+    let refused = Refused { entry: entry(EntryKind::NewAlignedNothrow, 0x3000), reason: Refusal::TooShort };
+    assert_eq!(placed(vec![throwing()], vec![refused]), Some(BIAS + 0x3000));
+    let both = placed(vec![throwing(), patch(EntryKind::NewAlignedNothrow, 0x3000)], vec![]).unwrap();
+    assert!((AT + 8 + BEFORE_ORIGINAL as u64 + 1..AT + 0x200).contains(&both), "{both:#x}");
+}
+
+/// A kind that throws and has no nothrow form calls no function that merely has the same kind of
+/// arguments.
+#[test]
+fn functions_without_a_nothrow_form_are_left_alone() {
+    for kind in EntryKind::ALL.into_iter().filter(|kind| kind.layout().throws && kind.nothrow().is_none()) {
+        let patches = vec![patch(kind, 0x1000), patch(EntryKind::ArenaMalloc, 0x2000)];
+        let plan = Plan { patches, refused: vec![] };
+        let (_, jumps) = Stubs::new(&plan, BIAS, 0x1234).place(AT, 0);
+        assert_eq!(jumps.iter().map(|jump| jump.address).collect::<Vec<_>>(), [BIAS + 0x2000], "{kind:?}");
+    }
 }

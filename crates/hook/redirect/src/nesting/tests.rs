@@ -1,0 +1,16 @@
+use super::*;
+
+/// A handler may leave a redirected call by a jump: its words stay. A later call from an outer
+/// frame is not nested, and its blocks are not those of the call's allocator.
+#[test]
+fn a_call_that_was_left_does_not_name_the_next_ones_allocator() {
+    activate();
+    let (inner, outer) = (0x7000_0000, 0x7000_1000);
+    arch::set_outermost(inner, 0x1234);
+    assert!(begin(inner - 8).is_none(), "inside of the call");
+    let next = begin(outer).unwrap();
+    assert_eq!((arch::outermost(), arch::site()), (outer, 0));
+    assert!(begin(inner).is_none());
+    drop(next);
+    assert_eq!((arch::outermost(), arch::site()), (0, 0));
+}
