@@ -25,15 +25,15 @@ pub(super) fn report(reports: &mut Vec<Report>) {
         glibc.as_ref().map(Glibc::allocated),
         jemalloc.as_ref().map(|figures| figures.allocated),
         own.as_ref().map(|own| own.allocated as u64),
-        checker.map(|(_, uncounted)| uncounted),
+        checker.map(|checker| checker.uncounted()),
     ];
     let known: u64 = by_allocators.into_iter().flatten().sum();
     report_allocated(reports, is_whole.then_some(known));
     if let Some(own) = own {
         own.report(reports);
     }
-    if let Some((checker, _)) = checker {
-        phc::report(&checker, reports);
+    if let Some(checker) = checker {
+        checker.report(reports);
     }
     if let Some(glibc) = glibc {
         glibc.report(reports);
@@ -79,9 +79,9 @@ impl Figures {
         });
         let own = heapledger::statistics();
         let own = own.map(|own| Figures { allocated: own.allocated as u64, mapped: own.mapped as u64 });
-        let checker = phc::statistics().filter(|(_, uncounted)| *uncounted > 0).map(|(checker, uncounted)| Figures {
-            allocated: uncounted,
-            mapped: uncounted + (checker.bytes_fragmentation + checker.bytes_metadata) as u64,
+        let checker = phc::statistics().filter(|checker| checker.uncounted() > 0).map(|checker| Figures {
+            allocated: checker.uncounted(),
+            mapped: checker.uncounted() + (checker.stats.bytes_fragmentation + checker.stats.bytes_metadata) as u64,
         });
         let sum =
             |a: Figures, b: Figures| Figures { allocated: a.allocated + b.allocated, mapped: a.mapped + b.mapped };

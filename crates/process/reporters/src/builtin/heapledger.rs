@@ -86,12 +86,15 @@ impl Statistics {
             let description = "Free blocks of this size that were in use before.";
             add(reports, &path, Unit::Bytes, bin.unused as u64, description);
         }
+        const WASTE: &str =
+            "Ends of runs that are too small for a block, and of the pages of the heap checker's blocks.";
+        const BOOKKEEPING: &str = "The allocator's own structures, and the heap checker's table of slots.";
         let small: usize = self.bins.iter().map(|bin| bin.unused).sum();
         let parts = [
             ("heap/committed/allocated", self.allocated, "Blocks that the program has, with their slop."),
             ("heap/committed/bin-unused/larger", self.bin_unused.saturating_sub(small), "Free blocks of over 64 KiB."),
-            ("heap/committed/waste", self.waste_tails, "Ends of runs that are too small for a block."),
-            ("heap/committed/bookkeeping", self.bookkeeping, "The allocator's own structures."),
+            ("heap/committed/waste", self.waste_tails, WASTE),
+            ("heap/committed/bookkeeping", self.bookkeeping, BOOKKEEPING),
             ("heap/committed/unused-pages/dirty", self.dirty, "Free pages that may have memory."),
             ("heap/decommitted/unused-pages/fresh", self.fresh, "Pages that were never used, and have no memory."),
             ("heap/decommitted/unused-pages/madvised", self.madvised, "Free pages whose memory was returned."),
