@@ -4,7 +4,7 @@
 //!
 //! The first character is in the lowest byte of a word, so `to_le_bytes` is the text.
 
-/// The digits of [`decimal_8`].
+/// The first number that has more digits than [`decimal_8`] gives.
 pub const DECIMAL_8_END: u64 = 100_000_000;
 
 const ZEROS: u64 = 0x3030_3030_3030_3030;
@@ -46,6 +46,15 @@ pub const fn hexadecimal(number: u64) -> ([u8; 16], usize) {
     let (high, low) = (hexadecimal_8((shifted >> 32) as u32), hexadecimal_8(shifted as u32));
     let text = high as u128 | (low as u128) << 64;
     (text.to_le_bytes(), 16 - shift as usize / 4)
+}
+
+/// Returns the first eight hexadecimal digits of a number that has at least eight, lower case, its
+/// last eight, which overlap with them, and the number of all.
+#[inline(always)]
+pub const fn hexadecimal_ends(number: u64) -> ([u8; 8], [u8; 8], usize) {
+    let shift = (number | 1).leading_zeros() & !3;
+    let (first, last) = (hexadecimal_8(((number << shift) >> 32) as u32), hexadecimal_8(number as u32));
+    (first.to_le_bytes(), last.to_le_bytes(), 16 - shift as usize / 4)
 }
 
 const fn hexadecimal_8(number: u32) -> u64 {

@@ -88,7 +88,7 @@ pub(crate) fn any() -> bool {
 pub(crate) unsafe fn add(line: &mut Line<'_>, result: Pointer, arena: *const Arena) {
     if any() {
         // SAFETY: the same contract.
-        unsafe { add_asked(line, result, arena) };
+        line.apart(|line| unsafe { add_asked(line, result, arena) });
     }
 }
 

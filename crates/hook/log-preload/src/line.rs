@@ -2,7 +2,8 @@
 //! long.
 //!
 //! Words are stored whole, also if only a part of them belongs to the line: what follows is written
-//! over the rest.
+//! over the rest. Nothing is stored behind the end of a line that has the address of a block, since
+//! enough follows each word: see [`Buffer::add`](crate::buffer::Buffer::add) for the reason.
 
 use heapledger_core::digits::{self, DECIMAL_8_END};
 
@@ -10,6 +11,9 @@ use heapledger_core::digits::{self, DECIMAL_8_END};
 /// longest name of a function, take 130; two fields with numbers 60; the label of an arena has the
 /// rest.
 pub(crate) const LINE_MAX: usize = 320;
+
+/// The longest beginning of a line in bytes: the process and the thread, each with a blank.
+pub(crate) const PREFIX_MAX: usize = 32;
 
 /// The name of a function, with its parenthesis.
 #[derive(Clone, Copy)]
@@ -44,7 +48,7 @@ impl<'a> Line<'a> {
         Line { bytes, length: 0 }
     }
 
-    /// Returns the bytes of the line.
+    /// Returns the number of bytes of the line.
     #[inline(always)]
     pub(crate) const fn length(&self) -> usize {
         self.length
@@ -65,6 +69,14 @@ impl<'a> Line<'a> {
         self.add(*text, N);
     }
 
+    /// Adds bytes, or none if the line has no room for them.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        if let Some(room) = self.bytes.get_mut(self.length..).and_then(|rest| rest.get_mut(..bytes.len())) {
+            room.copy_from_slice(bytes);
+            self.length += bytes.len();
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn name(&mut self, name: Name) {
         self.add(name.text, name.length);
@@ -74,8 +86,8 @@ impl<'a> Line<'a> {
     /// ASCII characters, and for `%`. What does not fit is left out.
     pub(crate) fn label(&mut self, label: &[u8]) {
         for &byte in label {
-            // The end of the line needs one byte.
-            if self.length + 4 > LINE_MAX {
+            // The process and the thread come before this, and the end of the line behind it.
+            if self.length + PREFIX_MAX + 4 > LINE_MAX {
                 return;
             }
             if byte.is_ascii_graphic() && byte != b'%' {
@@ -94,7 +106,7 @@ impl<'a> Line<'a> {
             let (digits, length) = digits::decimal(number as u32);
             self.add(digits, length);
         } else {
-            self.long_decimal(number);
+            self.apart(|line| line.long_decimal(number));
         }
     }
 
@@ -112,10 +124,43 @@ impl<'a> Line<'a> {
         self.text(&digits::decimal_8(rest as u32).0);
     }
 
-    /// Adds the digits of an address, lower case.
+    /// Adds the digits of an address, lower case, and stores nothing behind them.
     #[inline(always)]
     pub(crate) fn hexadecimal(&mut self, number: u64) {
+        // Two words, which overlap.
+        if number < 1 << 32 {
+            return self.short_hexadecimal(number);
+        }
+        let (first, last, length) = digits::hexadecimal_ends(number);
+        self.text(&first);
+        self.length -= 16 - length;
+        self.text(&last);
+    }
+
+    /// Adds at most eight digits: addresses of a program at fixed addresses.
+    #[inline(always)]
+    fn short_hexadecimal(&mut self, number: u64) {
         let (digits, length) = digits::hexadecimal(number);
-        self.add(digits, length);
+        if length < 4 {
+            return self.apart(|line| line.few_digits(digits, length));
+        }
+        let word = u128::from_le_bytes(digits) as u64;
+        self.text(&(word as u32).to_le_bytes());
+        self.length -= 8 - length;
+        self.text(&((word >> (8 * (length - 4))) as u32).to_le_bytes());
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn few_digits(&mut self, digits: [u8; 16], length: usize) {
+        self.bytes(digits.get(..length).unwrap_or(&[]));
+    }
+
+    /// Runs a function that is not inlined: the line itself stays in registers.
+    #[inline(always)]
+    pub(crate) fn apart(&mut self, run: impl FnOnce(&mut Line<'_>)) {
+        let mut line = Line { bytes: self.bytes, length: self.length };
+        run(&mut line);
+        self.length = line.length;
     }
 }

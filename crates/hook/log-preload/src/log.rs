@@ -1,11 +1,11 @@
 //! The log of this process.
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::{arch, sandbox, sys};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, File};
 use crate::destination::{self, Destination};
 use crate::fields;
 use crate::line::{LINE_MAX, Line};
@@ -20,19 +20,21 @@ struct State {
     lock: OwnedLock,
     /// The id of the process; 0 until it has been asked for.
     process: AtomicU32,
-    buffer: AtomicPtr<Buffer>,
+    file: AtomicPtr<File>,
+    /// The texts at the beginning of lines; null if there is no memory for them.
+    prefixes: AtomicPtr<Prefixes>,
     /// True if no buffer could be made: it is not tried again.
     has_none: AtomicBool,
-    /// Lines that were dropped while another was written.
-    dropped: AtomicUsize,
+    /// Lines that were dropped before there was a buffer.
+    dropped: AtomicU64,
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 /// The descriptor that lines go to; `BESIDE` if there is a buffer.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(BESIDE);
 const BESIDE: i32 = -1;
-/// The buffer that is mapped, also if it was a parent's.
-static MAPPED: AtomicPtr<Buffer> = AtomicPtr::new(ptr::null_mut());
+/// The file that is mapped, also if it was a parent's.
+static MAPPED: AtomicPtr<File> = AtomicPtr::new(ptr::null_mut());
 
 /// Finds out where lines go. True if they go anywhere.
 pub(crate) fn begin() -> bool {
@@ -86,8 +88,8 @@ pub(crate) fn write(call: impl Logged) {
         return write_whole(state, &call);
     }
     let thread = arch::thread_pointer();
-    let write = |line: &mut Line<'_>, prefixes: &mut Prefixes, process: u32| {
-        prefixes.add(line, process, thread);
+    let write = |line: &mut Line<'_>, prefixes: Option<&mut Prefixes>, process: u32| {
+        prefixes::add(prefixes, line, process, thread);
         call.write(line);
     };
     if state.lock.with(thread, || add(state, write)) != Some(true) {
@@ -95,26 +97,46 @@ pub(crate) fn write(call: impl Logged) {
     }
 }
 
-/// Writes a line that is made before the lock is taken.
+/// Writes a line that does not have the address of a block, which [`Line`] may store words behind.
+pub(crate) fn write_without_block(call: &impl Logged) {
+    if let Some(state) = state() {
+        write_whole(state, call);
+    }
+}
+
+/// Writes a line of which the call is made before the lock is taken. Only behind that is it known
+/// whose line it is: a signal handler may fork.
 #[cold]
 #[inline(never)]
 fn write_whole(state: &State, call: &impl Logged) {
     let (mut bytes, thread) = ([0; LINE_MAX], arch::thread_pointer());
-    let mut line = Line::new(&mut bytes);
-    prefixes::write(&mut line, process(state), thread);
-    call.write(&mut line);
-    let length = line.length();
+    let mut text = Line::new(&mut bytes);
+    call.write(&mut text);
+    let length = text.length();
+    let text = bytes.get(..length).unwrap_or(&[]);
     let is_written = state.lock.with(thread, || match DESCRIPTOR.load(Ordering::Relaxed) {
-        BESIDE => add(state, |line, _, _| line.add(bytes, length)),
+        BESIDE => add(state, |line, prefixes, process| {
+            prefixes::add(prefixes, line, process, thread);
+            line.bytes(text);
+        }),
         fd => {
-            // Nobody could be told of an error.
-            Destination::Descriptor(fd).write(bytes.get(..length).unwrap_or(&[]));
+            write_to_descriptor(fd, process(state), thread, text);
             true
         }
     });
     if is_written != Some(true) {
         count_dropped(state);
     }
+}
+
+fn write_to_descriptor(fd: i32, process: u32, thread: usize, text: &[u8]) {
+    let mut bytes = [0; LINE_MAX];
+    let mut line = Line::new(&mut bytes);
+    prefixes::write(&mut line, process, thread);
+    line.bytes(text);
+    let length = line.length();
+    // Nobody could be told of an error.
+    Destination::Descriptor(fd).write(bytes.get(..length).unwrap_or(&[]));
 }
 
 /// Writes what is in the buffer. What cannot be written stays there, and is found by the command.
@@ -140,7 +162,7 @@ pub(crate) fn enter_sandbox() {
 
 fn flush_with(state: &State) {
     // SAFETY: the callers hold the lock, and `empty` does not lead to another use.
-    unsafe { with_buffer(state, empty) };
+    unsafe { with_buffer(state, state.file.load(Ordering::Relaxed), empty) };
 }
 
 /// Runs a function with the lock. False if this thread holds it already, or waited too long.
@@ -149,89 +171,121 @@ fn locked(run: impl FnOnce(&State)) -> bool {
     state.lock.with(arch::thread_pointer(), || run(state)).is_some()
 }
 
-/// Counts a line that was dropped: for the buffer, which the thread that holds the lock may be
-/// using, or in that of the parent.
+/// Counts a line that was dropped, if this process has no buffer in that of its parent.
 fn count_dropped(state: &State) {
-    if !state.buffer.load(Ordering::Relaxed).is_null() {
-        state.dropped.fetch_add(1, Ordering::Relaxed);
-        return;
-    }
-    // SAFETY: null, or a mapping of `Buffer::create`, which stays. This process has no buffer, so
-    // it is that of its parent, which no other code of this process uses.
-    match unsafe { MAPPED.load(Ordering::Relaxed).as_ref() } {
-        Some(parents) => parents.count_dropped(1),
+    let own = state.file.load(Ordering::Relaxed);
+    let file = if own.is_null() { MAPPED.load(Ordering::Relaxed) } else { own };
+    // SAFETY: `head` asks for null or a file of `File::create`, which both have.
+    match unsafe { File::head(file) } {
+        Some(head) => head.count_dropped(1),
         None => drop(state.dropped.fetch_add(1, Ordering::Relaxed)),
     }
 }
 
-/// Makes the buffer of this process, if there is none. False if it cannot be made. Call with the
-/// lock.
+/// Returns the file of this process, which is made if there is none; null if it cannot be made.
+/// Call with the lock.
 #[inline(always)]
-fn map_buffer(state: &State) -> bool {
-    !state.buffer.load(Ordering::Relaxed).is_null() || make_buffer(state)
+fn map_buffer(state: &State) -> *mut File {
+    let file = state.file.load(Ordering::Relaxed);
+    // Without signals: a child that a handler forks within this would take the file for its own.
+    if file.is_null() { sys::without_signals(|| make_buffer(state)) } else { file }
 }
 
 #[cold]
-fn make_buffer(state: &State) -> bool {
+fn make_buffer(state: &State) -> *mut File {
     if state.has_none.load(Ordering::Relaxed) {
-        return false;
+        return ptr::null_mut();
     }
-    let Some(buffer) = Buffer::create() else {
+    let Some(file) = File::create() else {
         state.has_none.store(true, Ordering::Relaxed);
-        return false;
+        return ptr::null_mut();
     };
-    // The mapping of a parent stays: a signal handler that forked may have interrupted its use.
-    MAPPED.store(buffer, Ordering::Relaxed);
-    state.buffer.store(buffer, Ordering::Relaxed);
-    true
+    // SAFETY: `head` asks for a file of `File::create`.
+    if let Some(head) = unsafe { File::head(file) } {
+        head.count_dropped(state.dropped.swap(0, Ordering::Relaxed));
+    }
+    // Those of a parent stay mapped: a signal handler that forked may have interrupted their use.
+    state.prefixes.store(Prefixes::create(), Ordering::Relaxed);
+    MAPPED.store(file, Ordering::Relaxed);
+    state.file.store(file, Ordering::Relaxed);
+    file
 }
 
-/// Runs a function on the buffer of this process; false if there is none.
+/// A question: is the file still that of this process, or is this a child that a signal handler has
+/// forked meanwhile?
+#[derive(Clone, Copy)]
+struct IsOwn<'a> {
+    state: &'a State,
+    file: *mut File,
+}
+
+impl IsOwn<'_> {
+    #[inline(always)]
+    fn ask(self) -> bool {
+        self.state.file.load(Ordering::Relaxed) == self.file
+    }
+}
+
+/// Runs a function on the buffer in a file. False if there is none.
 ///
 /// # Safety
 ///
-/// The calling thread holds the lock, and `run` does not lead to this function.
+/// The file was read from `state`. The calling thread holds the lock, and `run` does not lead to
+/// this function.
 #[inline(always)]
-unsafe fn with_buffer(state: &State, run: impl FnOnce(&mut Buffer)) -> bool {
-    // SAFETY: null, or a mapping of `Buffer::create`, which is as long as a `Buffer` and stays
-    // mapped in this process; any bytes are a valid `Buffer`. By this function's `# Safety` no
-    // other reference to it exists while `run` runs.
-    let Some(buffer) = (unsafe { state.buffer.load(Ordering::Relaxed).as_mut() }) else { return false };
-    // Two atomic operations that almost no line needs.
-    if state.dropped.load(Ordering::Relaxed) != 0 {
-        buffer.count_dropped(state.dropped.swap(0, Ordering::Relaxed) as u64);
-    }
-    run(buffer);
+unsafe fn with_buffer(state: &State, file: *mut File, run: impl FnOnce(&mut Buffer<'_>, IsOwn<'_>)) -> bool {
+    // SAFETY: `open` asks for null or a file of `File::create`, which is all that a state has,
+    // and for no other `Buffer` meanwhile, which this function's `# Safety` promises.
+    let Some(mut buffer) = (unsafe { Buffer::open(file) }) else { return false };
+    run(&mut buffer, IsOwn { state, file });
     true
 }
 
 /// Adds a line to the buffer; false if there is none. Call with the lock.
 #[inline(always)]
-fn add(state: &State, write: impl FnOnce(&mut Line<'_>, &mut Prefixes, u32)) -> bool {
-    let add = |buffer: &mut Buffer| {
-        let own = ptr::from_mut(buffer);
-        if !buffer.has_room() {
-            make_room(buffer);
-        }
-        buffer.add(write, || state.buffer.load(Ordering::Relaxed) == own);
+fn add(state: &State, write: impl FnOnce(&mut Line<'_>, Option<&mut Prefixes>, u32)) -> bool {
+    // Read once: in a child that is forked behind this, it is the parent's, as the line.
+    let file = map_buffer(state);
+    // Before `Buffer::add` finds that the buffer is still that of this process, so that they are,
+    // too, though a handler forks later.
+    let prefixes = state.prefixes.load(Ordering::Relaxed);
+    let write = |line: &mut Line<'_>, process: u32| {
+        // SAFETY: null, or a mapping of `Prefixes::create`, which is as long as they are and stays;
+        // any bytes are valid. There is no other reference, since the callers of `add` hold the
+        // lock, and what writes a line does not lead to `add`.
+        write(line, unsafe { prefixes.as_mut() }, process);
+    };
+    let add = |buffer: &mut Buffer<'_>, is_own: IsOwn<'_>| {
+        let Some(filled) = buffer.room().or_else(|| make_room(buffer, is_own)) else { return };
+        buffer.add(filled, write, || is_own.ask());
     };
     // SAFETY: the callers hold the lock, and neither `make_room` nor what writes a line leads to
     // another use.
-    map_buffer(state) && unsafe { with_buffer(state, add) }
+    unsafe { with_buffer(state, file, add) }
 }
 
 #[cold]
-fn make_room(buffer: &mut Buffer) {
-    empty(buffer);
-    if !buffer.has_room() {
-        buffer.lose();
-    }
+#[inline(never)]
+fn make_room(buffer: &mut Buffer<'_>, is_own: IsOwn<'_>) -> Option<usize> {
+    empty(buffer, is_own);
+    sys::without_signals(|| {
+        if is_own.ask() && buffer.room().is_none() {
+            buffer.lose();
+        }
+    });
+    buffer.room()
 }
 
-/// Writes what is in the buffer. What cannot be written stays there.
-fn empty(buffer: &mut Buffer) {
-    if !buffer.content().is_empty() && !sandbox::is_entered() {
-        let written = Destination::Beside.write(buffer.content());
-        buffer.consume(written);
+/// Writes what is in the buffer, if it is that of this process. What cannot be written stays there.
+fn empty(buffer: &mut Buffer<'_>, is_own: IsOwn<'_>) {
+    if sandbox::is_entered() {
+        return;
     }
+    // Asked while no signal handler can fork: what is in the buffer of a parent is the parent's.
+    sys::without_signals(|| {
+        if is_own.ask() && !buffer.content().is_empty() {
+            let written = Destination::Beside.write(buffer.content());
+            buffer.consume(written);
+        }
+    });
 }

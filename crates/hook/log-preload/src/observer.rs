@@ -44,7 +44,6 @@ pub(crate) fn set_minimal(is_minimal: bool) {
 const MALLOC: Name = Name::new(b"malloc(");
 const CALLOC: Name = Name::new(b"calloc(");
 const REALLOC: Name = Name::new(b"realloc(0x");
-const FREE: Name = Name::new(b"free(0x");
 const MEMALIGN: Name = Name::new(b"memalign(");
 const POSIX_MEMALIGN: Name = Name::new(b"posix_memalign(");
 const ALIGNED_ALLOC: Name = Name::new(b"aligned_alloc(");
@@ -139,7 +138,8 @@ struct Free(Pointer);
 impl Logged for Free {
     #[inline(always)]
     fn write(&self, line: &mut Line<'_>) {
-        line.name(FREE);
+        // Not a `Name`, whose word may be longer than the line.
+        line.text(b"free(0x");
         line.hexadecimal(self.0 as u64);
         end_without_result(line);
     }
@@ -240,7 +240,8 @@ unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, cal
 unsafe extern "C" fn arena_realloc_ends(arena: *const Arena, old: Pointer, block: Pointer, size: usize, _: Caller) {
     // By the contract of `Observer`, the block is null or has just been returned, and the arena is
     // null or one that observers are told of.
-    log::write(Reallocation { old, size, result: block, arena });
+    let call = Reallocation { old, size, result: block, arena };
+    if block.is_null() { log::write_without_block(&call) } else { log::write(call) }
 }
 
 unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, caller: Caller) {
@@ -260,6 +261,6 @@ unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usiz
         }
         _ => Call::aligned(api, alignment, size),
     };
-    // SAFETY: the result and the arena are null.
-    unsafe { call.write(null, ptr::null()) };
+    // The contract of `fields::add` holds: the result and the arena are null.
+    log::write_without_block(&Allocation { call, result: null, arena: ptr::null() });
 }

@@ -9,9 +9,11 @@ use heapledger_core::sys;
 /// it, so a signal handler of that thread always finds out that it must not wait.
 #[derive(Debug)]
 pub(crate) struct OwnedLock {
-    /// The thread that holds the lock, by its pointer; 0 if none does.
+    /// The thread that holds the lock and the frame in which it took it, as a [`tag`]; 0 if none
+    /// does.
     holder: AtomicUsize,
-    /// An address in the frame in which the holder took the lock.
+    /// An address in the frame in which the holder took the lock; 0 in the moments in which the
+    /// lock is held, but nothing runs yet, or nothing any more.
     frame: AtomicUsize,
     /// True if threads may sleep, or are about to.
     is_awaited: AtomicBool,
@@ -30,6 +32,14 @@ const WAIT_MILLISECONDS: u32 = 10;
 const WAIT_MAX_NANOSECONDS: u64 = 5_000_000_000;
 /// The largest distance between two frames of one stack; further away is another stack.
 const STACK: usize = 8 << 20;
+/// Less than the distance between a frame and that of a signal handler that interrupts it: the
+/// kernel leaves a red zone of 128 bytes and stores a `struct rt_sigframe` of 440 bytes, and the
+/// vector registers, at least 512 bytes.
+const SIGNAL_FRAME: usize = 1024;
+/// The bits of a [`tag`] that have the frame, in steps of 512 bytes: its address modulo 4 GiB.
+const FRAME_BITS: u32 = 23;
+const FRAME_MASK: usize = (1 << FRAME_BITS) - 1;
+const FRAME_STEP_LOG: u32 = 9;
 
 impl OwnedLock {
     /// Runs a function with the lock, in the thread with this pointer. `None` if this thread holds
@@ -37,7 +47,7 @@ impl OwnedLock {
     #[inline(always)]
     pub(crate) fn with<R>(&self, thread: usize, run: impl FnOnce() -> R) -> Option<R> {
         let frame = frame();
-        if let Err(holder) = self.holder.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed)
+        if let Err(holder) = self.holder.compare_exchange(0, tag(thread, frame), Ordering::SeqCst, Ordering::Relaxed)
             && !self.wait(thread, frame, holder)
         {
             return None;
@@ -54,16 +64,18 @@ impl OwnedLock {
     #[cold]
     #[inline(never)]
     fn wait(&self, thread: usize, frame: usize, mut holder: usize) -> bool {
-        let (mut attempts, mut began) = (0, None);
+        let (own, mut attempts, mut began) = (tag(thread, frame), 0, None);
         loop {
+            let mut expected = 0;
             match holder {
                 0 => {}
-                holder if holder == thread => {
-                    if self.is_held_above(frame) {
+                left if (left ^ own) >> FRAME_BITS == 0 => {
+                    if self.is_held_above(thread, frame, left) {
                         return false;
                     }
                     // The frame that took the lock is gone.
-                    break;
+                    self.frame.store(0, Ordering::Relaxed);
+                    expected = left;
                 }
                 _ if attempts < ATTEMPTS => {
                     attempts += 1;
@@ -82,20 +94,26 @@ impl OwnedLock {
                     self.sleep();
                 }
             }
-            match self.holder.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => break,
+            match self.holder.compare_exchange(expected, own, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return true,
                 Err(other) => holder = other,
             }
         }
-        true
     }
 
     /// True unless the frame in which this thread took the lock has been left: stacks grow
-    /// downwards, so that it was below the present one.
-    fn is_held_above(&self, frame: usize) -> bool {
-        let holder = self.frame.load(Ordering::Relaxed);
-        // Between the two stores of `lock` there is no frame yet.
-        holder == 0 || holder >= frame || frame - holder > STACK
+    /// downwards, so that it was below the present one, or in its place. A handler that interrupts
+    /// the holder is further down.
+    fn is_held_above(&self, thread: usize, frame: usize, holder: usize) -> bool {
+        match self.frame.load(Ordering::Relaxed) {
+            0 => {
+                // Only the tag knows the frame, modulo 4 GiB. One step above may be the same frame.
+                let present = (frame >> FRAME_STEP_LOG) + 1;
+                let below = present.wrapping_sub(holder ^ tag(thread, 0)) & FRAME_MASK;
+                below > STACK >> FRAME_STEP_LOG
+            }
+            holder => holder >= frame.saturating_add(SIGNAL_FRAME) || frame.saturating_sub(holder) > STACK,
+        }
     }
 
     /// Gives the lock back. Only its holder calls this.
@@ -131,6 +149,13 @@ impl OwnedLock {
             self.is_awaited.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// Returns a number other than 0 for a thread and one of its frames. Those of two threads differ in
+/// the bits above [`FRAME_BITS`]: their pointers have 47 bits, and are more than 64 bytes apart.
+#[inline(always)]
+const fn tag(thread: usize, frame: usize) -> usize {
+    (thread << (FRAME_BITS - 6)) ^ (frame >> FRAME_STEP_LOG & FRAME_MASK)
 }
 
 /// Returns an address in a frame near that of the caller.

@@ -1,18 +1,18 @@
 //! The first two columns of a line, the process and the thread, as text that is made once per
 //! thread.
 
+use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 
-use crate::line::{LINE_MAX, Line};
+use heapledger_core::sys;
+
+use crate::line::{LINE_MAX, Line, PREFIX_MAX};
 
 /// The texts of some threads of one process, each at an index that its pointer chooses: two threads
-/// that share one write theirs anew each time. Valid when zeroed.
-#[repr(C)]
+/// that share one write theirs anew each time. Valid when zeroed. In private memory: a child that
+/// was forked in the middle of a line changes its own copy.
 pub(crate) struct Prefixes([Prefix; 1 << COUNT_LOG]);
 const COUNT_LOG: u32 = 6;
-
-/// The longest text in bytes: two numbers and two blanks.
-const LENGTH_MAX: usize = 32;
 
 /// The text of one thread, in a cache line.
 #[repr(C, align(64))]
@@ -20,13 +20,17 @@ struct Prefix {
     /// The complement of the thread's pointer, so that 0 is no thread.
     thread: AtomicUsize,
     length: usize,
-    text: [u8; LENGTH_MAX],
+    text: [u8; PREFIX_MAX],
 }
 
 impl Prefixes {
-    /// Begins a line with the process and the thread.
+    /// Returns empty ones, which are never unmapped; null if there is no memory.
+    pub(crate) fn create() -> *mut Prefixes {
+        sys::map_private(size_of::<Prefixes>()).map_or(ptr::null_mut(), <*mut u8>::cast)
+    }
+
     #[inline(always)]
-    pub(crate) fn add(&mut self, line: &mut Line<'_>, process: u32, thread: usize) {
+    fn add(&mut self, line: &mut Line<'_>, process: u32, thread: usize) {
         // The high bits of a product by the golden ratio depend on all bits of the pointer.
         let index = (thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - COUNT_LOG);
         let Some(prefix) = self.0.get_mut(index as usize) else { return };
@@ -34,7 +38,7 @@ impl Prefixes {
             prefix.fill(process, thread);
         }
         // The program can write to it, as to all its memory.
-        line.add(prefix.text, prefix.length.min(LENGTH_MAX));
+        line.add(prefix.text, prefix.length.min(PREFIX_MAX));
     }
 }
 
@@ -49,12 +53,22 @@ impl Prefix {
         let mut line = Line::new(&mut bytes);
         write(&mut line, process, thread);
         self.length = line.length();
-        self.text = *bytes.first_chunk().unwrap_or(&[0; LENGTH_MAX]);
+        self.text = *bytes.first_chunk().unwrap_or(&[0; PREFIX_MAX]);
         self.thread.store(!thread, Ordering::Release);
     }
 }
 
+/// Begins a line with the process and the thread.
+#[inline(always)]
+pub(crate) fn add(prefixes: Option<&mut Prefixes>, line: &mut Line<'_>, process: u32, thread: usize) {
+    match prefixes {
+        Some(prefixes) => prefixes.add(line, process, thread),
+        None => line.apart(|line| write(line, process, thread)),
+    }
+}
+
 /// Begins a line with the process and the thread, without the texts of threads.
+#[inline(never)]
 pub(crate) fn write(line: &mut Line<'_>, process: u32, thread: usize) {
     line.decimal(process.into());
     line.text(b" ");

@@ -69,7 +69,8 @@ pub struct Work {
 pub struct Operation {
     /// The kind in bits 0 to 3, the binary logarithm of the alignment in 4 to 9, the slot or the
     /// epoch in 32 to 63. For [`Kind::InArena`], bit 10 says that the block is zeroed, and bits 11
-    /// to 31 have the number of the arena.
+    /// to 31 have the number of the arena. For [`Kind::Epoch`], bits 4 to 31 have the number of
+    /// points before it; for [`Kind::Sample`], bit 4 says that it is always taken.
     pub what: u64,
     /// For blocks, the size in bits 0 to 47, the generation of the slot in 48 to 63.
     pub number: u64,

@@ -247,6 +247,7 @@ fn inherited_blocks_count_for_nothing() {
         for (thread, block) in [(1, 16), (2, 32), (1, 48)] {
             work.allocate(thread, Call::Malloc, block, 1000).unwrap();
         }
+        work.statistics(2).unwrap();
         work.free(2, 16).unwrap();
         work.inherit().unwrap();
         work.set_moment(7);
@@ -258,6 +259,7 @@ fn inherited_blocks_count_for_nothing() {
         let work = work.finish().unwrap();
         assert_eq!((work.calls, work.inherited, work.bytes_live_max, work.bytes_live_end), (4, 2, 60, 50));
         assert_eq!((work.begins, work.ends, work.unknown, work.lost), (7, 9, 0, 0));
+        assert!(work.points.is_empty());
         // The thread that forked goes on as the first one.
         assert_eq!(work.threads, if mode == Threads::One { 1 } else { 2 });
         let kinds: Vec<u64> = operations(&mut file).iter().map(|operation| operation.kind()).collect();

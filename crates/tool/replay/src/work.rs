@@ -422,14 +422,15 @@ impl WorkWriter {
     }
 
     /// Adds a point at which statistics are taken: when all calls before it were made, in whichever
-    /// thread, and before any later one.
+    /// thread, and before any later one. None is added among inherited calls, nor beyond
+    /// [`Work::POINTS_MAX`].
     ///
     /// # Errors
     ///
     /// As for [`WorkWriter::allocate`].
     pub fn statistics(&mut self, thread: u64) -> Result<(), WorkError> {
         let thread = self.thread(thread)?;
-        if self.points.len() == Work::POINTS_MAX {
+        if self.points.len() == Work::POINTS_MAX || self.inheritance == Inheritance::Being {
             return Ok(());
         }
         if self.mode == Threads::Recorded {

@@ -1,5 +1,6 @@
 extern crate std;
 
+use std::borrow::ToOwned;
 use std::format;
 use std::string::ToString;
 
@@ -29,6 +30,13 @@ fn decimal_digits_are_those_of_the_standard_library() {
 fn hexadecimal_digits_are_those_of_the_standard_library() {
     for number in (0..70_000).chain(numbers(16)) {
         let (text, length) = hexadecimal(number);
-        assert_eq!(str::from_utf8(&text[..length]).unwrap(), format!("{number:x}"));
+        let expected = format!("{number:x}");
+        assert_eq!(str::from_utf8(&text[..length]).unwrap(), expected);
+        if let Some(rest) = expected.len().checked_sub(8) {
+            let (first, last, length) = hexadecimal_ends(number);
+            let ends = [first, last].map(|end| str::from_utf8(&end).unwrap().to_owned());
+            assert_eq!(ends, [&expected[..8], &expected[rest..]]);
+            assert_eq!(length, expected.len());
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! Logs of allocator calls: `heapledger log`, and the hook library that writes them.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use heapledger_alloc_log::Line;
 use serde_json::Value;
 
 use crate::harness::{HEAPLEDGER, Job, Outcome, Scratch, exited, heapledger, installed, number, program};
@@ -389,6 +391,57 @@ fn dangerous_programs_do_the_same() {
             .strip_prefix(&*String::from_utf8_lossy(&bare.stderr))
             .is_some_and(|rest| rest.is_empty() || rest.starts_with("warning[HL0082]"));
         assert!(is_told, "{bare:?}\n{logged:?}");
+    }
+}
+
+/// A jump out of the library, which leaves its lock locked, loses the calls of that moment only.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn jumps_out_of_the_library_lose_few_calls() {
+    let scratch = Scratch::new();
+    let file = scratch.file("calls.log");
+    let outcome = with_log(&Job::fixture("escapes", "2000"), &file);
+    assert!(outcome.status.success(), "{outcome:?}");
+    let calls = fs::read_to_string(&file).unwrap().matches(" malloc(777)=").count();
+    assert!((1995..=2000).contains(&calls), "{calls}: {outcome:?}");
+}
+
+/// A child that was forked in a signal handler, in the middle of a line, changes nothing of its
+/// parent's.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn forks_within_the_library_change_no_line() {
+    let scratch = Scratch::new();
+    let (_, file) = logged(&Job::fixture("forks_anywhere", ""), &scratch);
+    let text = String::from_utf8(fs::read(&file).unwrap()).unwrap();
+    let mut processes: HashMap<&str, Vec<&str>> = HashMap::new();
+    let mut threads = HashSet::new();
+    for line in text.lines() {
+        let mut words = line.splitn(3, ' ');
+        let [process, thread, call] = [(); 3].map(|()| words.next().unwrap_or_else(|| panic!("{line:?}")));
+        assert!(Line::parse(line.as_bytes()).is_ok(), "{line:?}");
+        processes.entry(process).or_default().push(call);
+        threads.insert(thread);
+    }
+    assert_eq!(threads.len(), 1);
+    let (&parent, _) = processes.iter().max_by_key(|(_, calls)| calls.len()).unwrap();
+    let calls = processes.remove(parent).unwrap();
+    let mut calls = calls.iter().skip_while(|call| !call.starts_with("malloc(1000)="));
+    // Each once, in order, up to the largest.
+    for size in 1000.. {
+        let (allocation, free) = (calls.next().unwrap(), calls.next().unwrap());
+        let (call, block) = allocation.split_once('=').unwrap();
+        if call == "malloc(1048576)" {
+            break;
+        }
+        let ends = [format!("free({block})"), format!("realloc({block},0)=0x0")];
+        assert!(call == format!("malloc({size})") && ends.iter().any(|end| end == free), "{size}: {allocation} {free}");
+    }
+    assert!(processes.len() > 300, "{} children", processes.len());
+    for (process, calls) in processes {
+        let own = calls.iter().filter(|call| call.starts_with("malloc(77)=0x")).count();
+        // Two may have had the same number.
+        assert!(own > 0 && own.is_multiple_of(4), "{process}: {calls:?}");
     }
 }
 
