@@ -59,8 +59,11 @@ impl Mappings {
     }
 
     /// Finds `length` bytes, in whole pages, that are not mapped and from which all of a module can
-    /// be reached, and takes them. Prefers room below the module: the heap of `brk` is above the
-    /// program.
+    /// be reached, and takes them.
+    ///
+    /// Prefers gaps with room to spare: the program maps the plan before the stubs, and the kernel
+    /// puts it at the end of the highest gap where it fits. Among them, prefers those below the
+    /// module: the heap of `brk` is above the program.
     pub(super) fn take_gap_near(&mut self, module: &Mapped, length: u64) -> Option<u64> {
         let of_module = || self.mapped.iter().filter(|mapping| mapping.path == module.path);
         let first = of_module().map(|mapping| mapping.start).min()?;
@@ -76,19 +79,23 @@ impl Mappings {
             let starts = self.mapped.iter().map(|mapping| mapping.start).chain([ADDRESS_END]);
             [ADDRESS_MIN].into_iter().chain(ends).zip(starts).filter(|(from, to)| to.saturating_sub(*from) >= length)
         };
-        // The top of a gap below, with room to the module if there is enough.
-        let below = gaps().filter(|&(_, to)| to <= first).map(|(from, to)| match to - from {
-            room if room >= length + 2 * CLEARANCE => to - length - CLEARANCE,
-            _ => to - length,
-        });
+        // The top of a gap below.
+        let below = |clearance| {
+            let roomy = gaps().filter(move |(from, to)| to - from >= length + 2 * clearance);
+            roomy.filter(|&(_, to)| to <= first).map(move |(_, to)| to - length - clearance)
+        };
         // Above, the middle of a gap: what is at its beginning may grow up, and what is at its end
         // down, as stacks and the C library's arenas do.
-        let above = gaps().filter(|&(from, _)| from >= end).map(|(from, to)| {
-            let reach = to.min(first.saturating_add(DISTANCE_MAX));
-            from.saturating_add(reach.saturating_sub(from) / 2).saturating_sub(length / 2) & !0xfff
-        });
+        let above = |clearance| {
+            let roomy = gaps().filter(move |(from, to)| to - from >= length + 2 * clearance);
+            roomy.filter(|&(from, _)| from >= end).map(|(from, to)| {
+                let reach = to.min(first.saturating_add(DISTANCE_MAX));
+                from.saturating_add(reach.saturating_sub(from) / 2).saturating_sub(length / 2) & !0xfff
+            })
+        };
         let fits = |address: &u64| is_near(*address) && self.is_free(*address, length);
-        let address = below.filter(fits).max().or_else(|| above.filter(fits).min())?;
+        let with = |clearance| below(clearance).filter(fits).max().or_else(|| above(clearance).filter(fits).min());
+        let address = with(CLEARANCE).or_else(|| with(0))?;
         self.mapped.push(Mapped {
             start: address,
             end: address + length,

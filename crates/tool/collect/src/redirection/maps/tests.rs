@@ -48,6 +48,24 @@ fn a_program_at_a_fixed_address_has_room_below() {
     assert!(address > 0x40_1000 && address < DISTANCE_MAX, "{address:x}");
 }
 
+/// The kernel may put the plan's own mapping into a small gap.
+#[test]
+fn small_gaps_are_the_last_resort() {
+    let modules =
+        "7f0000800000-7f0000900000 r-xp 00000000 08:01 7 /a\n7f0000904000-7f0000a00000 r-xp 00000000 08:01 8 /b\n";
+    let mut mappings = Mappings::parse(modules.as_bytes());
+    let module = mappings.modules().remove(1);
+    let address = mappings.take_gap_near(&module, 0x3000).unwrap();
+    assert!(address + 0x3000 + CLEARANCE <= 0x7f00_0080_0000, "{address:x}");
+    // Without any other room, it has to do.
+    let full = format!(
+        "10000-7f0000800000 r--p 00000000 08:01 9 /c\n{modules}7f0000a00000-7fffffffe000 r--p 00000000 08:01 9 /d\n"
+    );
+    let mut mappings = Mappings::parse(full.as_bytes());
+    let address = mappings.take_gap_near(&module, 0x3000);
+    assert_eq!(address, Some(0x7f00_0090_1000));
+}
+
 #[test]
 fn without_room_there_is_none() {
     let mut mappings = Mappings::parse(b"10000-7ffffffff000 r-xp 00000000 08:01 7 /p\n");
