@@ -168,6 +168,7 @@ fn a_hundred_sessions_harm_nobody() {
     let file = scratch.file("recording.hl");
     // `main` has begun when there is a second thread.
     wait_until("the program runs", || fs::read_dir(format!("/proc/{pid}/task")).unwrap().count() > 1);
+    let mut allocations = [0; KINDS.len()];
     for (cycle, options) in KINDS.iter().cycle().take(100).enumerate() {
         let recorder = start(&pid, &file, &[options, &["--duration", "30ms"][..]].concat());
         if cycle % 11 == 9 {
@@ -178,9 +179,11 @@ fn a_hundred_sessions_harm_nobody() {
         }
         succeeded(&recorder.outcome());
         let recording = Recording::open(file.clone());
-        assert!(recording.total("allocations") > 0, "{cycle}: {recording:?}");
+        // On a busy machine the program may get no processor in that time.
+        allocations[cycle % KINDS.len()] += recording.total("allocations");
         assert_eq!(recording.summary["events_lost_by_cause"]["unreadable"], 0, "{cycle}: {recording:?}");
     }
+    assert!(allocations.iter().all(|&allocations| allocations > 0), "{allocations:?}");
     // All threads come to the allocator, and the last of them takes the rings away.
     wait_until("nothing is left in the program", || !has_session(&pid));
     scratch.write("end", "");
