@@ -94,6 +94,10 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
     if let Some(unproven) = lost::unproven(&outcome.footer.counts) {
         warn(Code::UnprovenStacks, unproven);
     }
+    for file in &outcome.code_files_damaged {
+        let (name, pid, error) = (shown(&file.path), file.pid, &file.error);
+        notify(format_args!("heapledger: some functions have no names: `{name}` of process {pid}, {error}"));
+    }
     if let Some(text) = unseen_libraries(&outcome.output) {
         warn(Code::UnseenLibrary, text);
     }
