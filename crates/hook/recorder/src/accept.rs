@@ -18,22 +18,29 @@ pub(crate) enum Kind {
 /// True if events of this kind are not recorded at the moment. Asked first if the session is not in
 /// its usual mode, so that a program that is not recorded yet spends next to nothing on it. Call
 /// outside of the thread's gate: if the session is over, the process may leave it here.
+#[inline]
 pub(crate) fn is_paused(kind: Kind) -> bool {
-    if is_over() {
-        session::notice_over();
+    // One look at the mode is enough while the session goes on.
+    if session::is_on() {
+        let Some(page) = session::known_page() else { return false };
+        let now = page.mode();
+        if now & mode::OVER == 0 {
+            return now & pausing(kind) != 0;
+        }
     }
+    session::notice_over();
     !session::is_on() || is_paused_by_mode(kind)
-}
-
-/// True if the session is over, as far as this process knows.
-fn is_over() -> bool {
-    !session::is_on() || session::known_page().is_some_and(|page| page.mode() & mode::OVER != 0)
 }
 
 /// True if events of this kind are not recorded in the session's present mode.
 fn is_paused_by_mode(kind: Kind) -> bool {
     let Some(page) = session::known_page() else { return false };
-    page.mode() & if kind == Kind::Allocation { mode::PAUSED } else { mode::IDLE } != 0
+    page.mode() & pausing(kind) != 0
+}
+
+/// Returns the mode in which events of this kind are not recorded.
+fn pausing(kind: Kind) -> u32 {
+    if kind == Kind::Allocation { mode::PAUSED } else { mode::IDLE }
 }
 
 /// True if an event of this kind is to be written to this ring. Otherwise it has been counted, if
