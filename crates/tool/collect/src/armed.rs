@@ -168,8 +168,12 @@ impl ArmedProcess {
         }
         let page = self.long(self.cell + ArmedCell::PAGE_AT as u64).map_err(gone)?;
         if page == 0 {
-            // It has joined, and not met the recorder yet.
-            return Err(ArmError::Recorded { pid: self.pid });
+            // It has joined, and not met the recorder yet, which may have ended meanwhile. Then the
+            // process leaves when it looks for it.
+            return match session::is_listened_to(&self.asked_address().map_err(gone)?) {
+                true => Err(ArmError::Recorded { pid: self.pid }),
+                false => Ok(()),
+            };
         }
         let at = |field: usize| page.wrapping_add(field as u64);
         let mode_at = at(offset_of!(SessionPage, mode));
@@ -177,10 +181,20 @@ impl ArmedProcess {
             // It has been told, and has made no call since.
             return Ok(());
         }
-        let heartbeat = || self.number(at(offset_of!(SessionPage, heartbeat))).map_err(gone);
-        let (before, until) = (heartbeat()?, Instant::now() + DEAD_AFTER);
+        // The process may notice by itself, and leave: then something else may be at this address.
+        let is_there = || {
+            let state = self.word(ArmedCell::STATE_AT).map_err(gone)?;
+            let now = self.long(self.cell + ArmedCell::PAGE_AT as u64).map_err(gone)?;
+            Ok(state == state::JOINED && now == page)
+        };
+        let heartbeat = || self.number(at(offset_of!(SessionPage, heartbeat)));
+        let (before, until) = (heartbeat(), Instant::now() + DEAD_AFTER);
         while Instant::now() < until {
-            if heartbeat()? != before {
+            let now = heartbeat();
+            if !is_there()? {
+                return Ok(());
+            }
+            if now.map_err(gone)? != *before.as_ref().map_err(|_| ArmError::Gone { pid: self.pid })? {
                 return Err(ArmError::Recorded { pid: self.pid });
             }
             thread::sleep(Duration::from_millis(50));
@@ -189,7 +203,11 @@ impl ArmedProcess {
             return Err(ArmError::NotArmed { pid: self.pid });
         }
         // As `SessionPage::end` does.
-        let now = self.number(mode_at).map_err(gone)?;
+        let now = self.number(mode_at);
+        if !is_there()? {
+            return Ok(());
+        }
+        let now = now.map_err(gone)?;
         let over = now | mode::OVER | mode::PAUSED | mode::IDLE;
         let rate_at = at(offset_of!(SessionPage, rate));
         let told = self.memory.write_all_at(&over.to_ne_bytes(), mode_at);
