@@ -119,7 +119,7 @@ fn blocks_of_one_class() {
     assert!((first + 900 - 64 - 128..=first + 1000).contains(&before), "{before}, delay {first}");
     expected += 1;
     let mut until = next();
-    // Those of the sampler are none of the allocator's.
+    // The sampler's operations are none of the allocator's.
     let mut operations = heap::detailed_statistics().operations;
     for number in 0..20_000 {
         let block = heap::allocate(33 + number % 16);

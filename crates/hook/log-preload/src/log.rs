@@ -204,7 +204,7 @@ fn make_buffer(state: &State) -> *mut File {
     if let Some(head) = unsafe { File::head(file) } {
         head.count_dropped(state.dropped.swap(0, Ordering::Relaxed));
     }
-    // Those of a parent stay mapped: a signal handler that forked may have interrupted their use.
+    // A parent's prefixes stay mapped: a signal handler that forked may have interrupted their use.
     state.prefixes.store(Prefixes::create(), Ordering::Relaxed);
     MAPPED.store(file, Ordering::Relaxed);
     state.file.store(file, Ordering::Relaxed);

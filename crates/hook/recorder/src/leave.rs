@@ -1,4 +1,4 @@
-//! How a process leaves a session, so that it can join another one.
+//! Leaving a session, so that the process can join another one.
 //!
 //! A program that has the library without a session is [armed](heapledger_wire::armed): it joins
 //! sessions while it runs, and leaves each when it is over, or when its recorder has died. To leave

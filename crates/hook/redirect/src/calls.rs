@@ -60,18 +60,7 @@ pub(crate) unsafe extern "C" fn call(registers: &mut Registers, site: &Site, rbp
                 registers.rax = call.malloc(site.nothrow, &with_nothrow(&registers.arguments, 1, site));
                 return go_on_unless(registers.rax, site);
             }
-            Some(
-                EntryKind::Free
-                | EntryKind::Dallocx
-                | EntryKind::Sdallocx
-                | EntryKind::FreeSized
-                | EntryKind::FreeAlignedSized
-                | EntryKind::Delete
-                | EntryKind::DeleteSized
-                | EntryKind::DeleteAligned
-                | EntryKind::DeleteSizedAligned
-                | EntryKind::RustDealloc,
-            ) => {
+            Some(kind) if frees_first(kind) => {
                 let block = registers.arguments[0];
                 if block != 0 {
                     notify::free(pointer(block), caller);
@@ -337,6 +326,24 @@ impl Call<'_> {
         }
         result
     }
+}
+
+/// True for the functions that release the block of their first argument.
+#[inline(always)]
+const fn frees_first(kind: EntryKind) -> bool {
+    matches!(
+        kind,
+        EntryKind::Free
+            | EntryKind::Dallocx
+            | EntryKind::Sdallocx
+            | EntryKind::FreeSized
+            | EntryKind::FreeAlignedSized
+            | EntryKind::Delete
+            | EntryKind::DeleteSized
+            | EntryKind::DeleteAligned
+            | EntryKind::DeleteSizedAligned
+            | EntryKind::RustDealloc
+    )
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> O
             refuse(lookup);
             return Some(Rule::NOT_CODE);
         };
-        // Where the linker cannot be asked, modules may be loaded that nobody has listed.
+        // Modules may be loaded that nobody has listed, if the linker cannot be asked.
         if is_named_file && !modules::can_ask_linker() {
             return None;
         }

@@ -33,11 +33,11 @@ pub(crate) struct GeneratedCode {
     announcements: u32,
     /// The files of its own process.
     own: Option<Rc<CodeFiles>>,
-    /// Those of the processes that it was forked from, the nearest first.
+    /// The files of the processes that it was forked from, the nearest first.
     inherited: Vec<Rc<CodeFiles>>,
     /// The names in its own module.
     names: Option<Rc<ModuleNames>>,
-    /// Those in the modules of the images that it was forked from, the nearest first.
+    /// The names in the modules of the images that it was forked from, the nearest first.
     inherited_names: Vec<Rc<ModuleNames>>,
     /// The addresses on its stacks, with the nanoseconds of CLOCK_MONOTONIC when each was first
     /// seen.

@@ -70,7 +70,7 @@ pub fn record(options: &RecordOptions, observer: &mut dyn FnMut(Progress<'_>)) -
 /// request, or by a signal to end (SIGINT, SIGTERM). The process then goes on unrecorded, and is
 /// armed again.
 ///
-/// Of the options, `command` is what the recording has as its command; those about the start of a
+/// The option `command` is what the recording has as its command; options about the start of a
 /// program have no effect.
 ///
 /// # Errors

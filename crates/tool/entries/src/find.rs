@@ -162,7 +162,7 @@ fn are_own(operators: &[Entry], allocator: &Allocator, module: &Module, symbols:
         // Theirs end the program instead of throwing.
         Family::Mozjemalloc | Family::PartitionAlloc => true,
         Family::Jemalloc => !module.is_program() || symbols.get(JEMALLOC_OPERATORS).is_some(),
-        // Those of tcmalloc and mimalloc are aliases of functions with names of their own.
+        // Operators of tcmalloc and mimalloc are aliases of functions with names of their own.
         _ => operators.iter().any(|operator| operator.kind == EntryKind::New && is_alias(operator)),
     }
 }

@@ -25,15 +25,22 @@ global_asm!(
 /// thread.
 #[inline(always)]
 pub(crate) fn outermost() -> u64 {
+    read::<0>()
+}
+
+/// Returns the thread's word at a distance from the first one in bytes: 0 or 8.
+#[inline(always)]
+fn read<const DISTANCE: u64>() -> u64 {
     let word;
-    // SAFETY: reads the thread's own word at its constant distance from the thread pointer; no
-    // other memory, no stack, no flags.
+    // SAFETY: reads one of the thread's own two words at its constant distance from the thread
+    // pointer; no other memory, no stack, no flags.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + heapledger_outermost@GOTTPOFF]",
-            "mov {word}, qword ptr fs:[{at}]",
+            "mov {word}, qword ptr fs:[{at} + {distance}]",
             at = out(reg) _,
             word = lateout(reg) word,
+            distance = const DISTANCE,
             options(nostack, preserves_flags, readonly),
         );
     }
@@ -64,19 +71,7 @@ pub(crate) fn set_outermost(word: u64, site: u64) {
 /// one of a redirected entry.
 #[inline(always)]
 pub(crate) fn site() -> u64 {
-    let word;
-    // SAFETY: reads the thread's own word at its constant distance from the thread pointer; no
-    // other memory, no stack, no flags.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + heapledger_outermost@GOTTPOFF]",
-            "mov {word}, qword ptr fs:[{at} + 8]",
-            at = out(reg) _,
-            word = lateout(reg) word,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    word
+    read::<8>()
 }
 
 /// The registers of a call of a redirected entry, as the thunk saves them.

@@ -15,21 +15,8 @@ fn fast_kinds_have_the_layout_that_is_assumed() {
     }
     for kind in EntryKind::ALL {
         let layout = kind.layout();
-        let is_fast = matches!(
-            kind,
-            EntryKind::Free
-                | EntryKind::Dallocx
-                | EntryKind::Sdallocx
-                | EntryKind::FreeSized
-                | EntryKind::FreeAlignedSized
-                | EntryKind::Delete
-                | EntryKind::DeleteSized
-                | EntryKind::DeleteAligned
-                | EntryKind::DeleteSizedAligned
-                | EntryKind::RustDealloc
-        );
-        assert_eq!(is_fast, layout.effect == Effect::Free && layout.block == Some(0), "{kind:?}");
-        // Those with a sibling that are not handled there have their nothrow argument third.
+        assert_eq!(frees_first(kind), layout.effect == Effect::Free && layout.block == Some(0), "{kind:?}");
+        // Other kinds with a sibling have their nothrow argument third.
         if kind.nothrow().is_some() && !matches!(kind, EntryKind::New | EntryKind::NewArray) {
             assert_eq!((layout.effect, layout.count), (Effect::Allocate, None), "{kind:?}");
             assert_eq!((layout.size, layout.alignment), (Some(0), Some(1)), "{kind:?}");

@@ -90,8 +90,8 @@ fn all_displaced_bytes_are_compared() {
     assert!(!is_as_expected(&Jump::new(end - 4, &[NO_OP; 5], end).unwrap()), "the next page is not there");
 }
 
-/// Where memory must not be both writable and executable, nothing is written, and the code can
-/// still be executed.
+/// Nothing is written where memory must not be both writable and executable, and the code can still
+/// be executed.
 #[test]
 fn a_refused_protection_leaves_the_code_as_it_is() {
     const PR_SET_MDWE: usize = 65;

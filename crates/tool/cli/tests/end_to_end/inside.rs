@@ -47,7 +47,7 @@ fn the_compiler_of_rust_has_jemalloc() {
     let rustc = Path::new(String::from_utf8(sysroot).unwrap().trim()).join("bin/rustc");
     let answer = doctor(&rustc);
     if answer["program"]["allocators"].as_array().is_some_and(Vec::is_empty) {
-        // Those of distributions have the system's allocator.
+        // Compilers of distributions have the system's allocator.
         return skipped("this rustc has no allocator of its own");
     }
     let (allocator, codes) = inside(&answer);
