@@ -10,12 +10,13 @@
 //! # Who is inside
 //!
 //! A thread is inside while the gate of its block is closed and the block's page is the session's,
-//! or while it visits (`Process::visit`). A thread that enters closes its gate first
-//! and reads the page then. An attempt does both in the other order, with a barrier of all threads
-//! between ([`barrier_of_all_threads`](heapledger_core::sys::barrier_of_all_threads)): it makes
-//! every block belong to no session, and looks at the gates then. So either the thread finds that
-//! its block belongs to no session, and goes no further; or the attempt finds the gate closed, and
-//! gives up. This costs the threads nothing: the page is what they read in any case.
+//! or while it visits (`Process::visit`). A thread that enters closes its gate first and reads the
+//! page then. An attempt does both in the other order, with a barrier of all threads between
+//! ([`barrier_of_all_threads`](heapledger_core::sys::barrier_of_all_threads)): it makes every block
+//! belong to no session, and looks at the gates then. So either the thread finds that its block
+//! belongs to no session, and goes no further; or the attempt finds the gate closed, and gives up.
+//! A thread that records pays nothing for that: it closes its gate and reads the page in any case.
+//! One that is paused closes and opens its gate, which takes a few instructions for each call.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
