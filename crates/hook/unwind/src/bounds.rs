@@ -184,7 +184,7 @@ impl Stack {
     /// # Safety
     ///
     /// [`Stack::is_known_readable`] has returned true in this walk for the address or for one above
-    /// it, or [`Stack::covers`] for the address. It is not below the start of the walk, and a
+    /// it, or `covers` for the address. It is not below the start of the walk, and a
     /// multiple of 8.
     #[inline(always)]
     pub unsafe fn read(&self, address: u64) -> u64 {
