@@ -383,6 +383,7 @@ fn a_hundred_thousand_lines_do_not_stall() {
     let served = Served::start(&[&large]);
     chromium.resize(1280, 900);
     chromium.open(&served.1);
+    let before = slowdown(&chromium);
     chromium.eval(
         "(window.tasks = [], new PerformanceObserver((list) => window.tasks.push(...list.getEntries()\
          .map((task) => task.duration))).observe({ type: 'longtask', buffered: true }), 0)",
@@ -403,8 +404,25 @@ fn a_hundred_thousand_lines_do_not_stall() {
         .wait("[...document.querySelectorAll('.row .name')].some((name) => name.textContent.endsWith('leaf-99999'))");
     let tasks = chromium.eval("window.tasks");
     let longest = tasks.as_array().unwrap().iter().filter_map(|task| task.as_f64()).fold(0.0, f64::max);
-    println!("100,000 lines: longest task {longest} ms, longest frame while scrolling {scrolled} ms");
-    assert!(longest < 200.0, "{tasks}");
+    let slowdown = slowdown(&chromium).max(before);
+    println!(
+        "100,000 lines: longest task {longest} ms, longest frame while scrolling {scrolled} ms; other work takes the \
+         processors, and everything takes {slowdown:.1} times as long"
+    );
+    assert!(longest < 200.0 * slowdown, "{tasks}");
+}
+
+/// How many times as long the page takes for its work as on processors without other work: the mean
+/// of many equal short calculations by the shortest, which nothing interrupted.
+fn slowdown(chromium: &Chromium) -> f64 {
+    let times = chromium.eval(
+        "Array.from({ length: 100 }, () => { const from = performance.now(); let sum = 0; \
+         for (let i = 0; i < 500000; i++) sum += Math.sqrt(i); window.sum = sum; return performance.now() - from })",
+    );
+    // The first ones are interpreted.
+    let times: Vec<f64> = times.as_array().unwrap()[20..].iter().filter_map(|time| time.as_f64()).collect();
+    let shortest = times.iter().copied().fold(f64::INFINITY, f64::min);
+    times.iter().sum::<f64>() / times.len() as f64 / shortest
 }
 
 #[test]
