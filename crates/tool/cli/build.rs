@@ -25,6 +25,13 @@ const LIBRARIES: [(&str, &str, &str); 6] = [
     ("replay-player", "replay_player", "HEAPLEDGER_PLAYER_LIBRARY"),
 ];
 
+/// The library that is placed into programs: its package, file and variable. It is built apart, with
+/// another configuration of the crates that it has in common with the others.
+const PLACED: (&str, &str, &str) = ("placed", "placed", "HEAPLEDGER_PLACED_LIBRARY");
+
+/// A name of a package, of a file and of a variable.
+type Library = (&'static str, &'static str, &'static str);
+
 fn main() {
     let own = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let sources = own.join("hook");
@@ -35,14 +42,8 @@ fn main() {
     if let Err(error) = lay_out(&sources, &workspace) {
         fail(&format!("the sources in {} cannot be used", sources.display()), &error.to_string());
     }
-    let directory = build(&workspace, &out.join("preload"), &own);
-    for (_, name, variable) in LIBRARIES {
-        let library = directory.join(format!("libheapledger_{name}.so"));
-        if !library.is_file() {
-            fail(&format!("cargo made no {}", library.display()), "");
-        }
-        println!("cargo::rustc-env={variable}={}", library.display());
-    }
+    build(&workspace, &out.join("preload"), &own, &LIBRARIES, None);
+    build(&workspace, &out.join("placed"), &own, &[PLACED], Some("--cfg placed"));
 }
 
 /// Writes the manifests of the workspace, with links to its sources.
@@ -90,8 +91,8 @@ fn without_dev_dependencies(manifest: &str) -> String {
     lines.collect()
 }
 
-/// Returns the directory that the libraries are in.
-fn build(workspace: &Path, target_directory: &Path, own: &Path) -> PathBuf {
+/// Builds libraries, with these flags for the compiler, and sets the variables with their paths.
+fn build(workspace: &Path, target_directory: &Path, own: &Path, libraries: &[Library], flags: Option<&str>) {
     // A command that is installed without `--locked` may have newer dependencies than the lock file
     // says, and cargo has downloaded only those. Without the lock file, it takes what it has.
     let lock = workspace.join("Cargo.lock");
@@ -101,13 +102,16 @@ fn build(workspace: &Path, target_directory: &Path, own: &Path) -> PathBuf {
 
     let mut build = cargo("build", workspace, own);
     build.args(["--profile", "preload"]);
-    for (name, ..) in LIBRARIES {
+    for (name, ..) in libraries {
         build.arg("--package").arg(format!("heapledger-{name}"));
     }
     build.arg("--target-dir").arg(target_directory);
     // A directory for intermediate files that is shared between builds would be locked by the outer
     // one.
     build.env("CARGO_BUILD_BUILD_DIR", target_directory);
+    if let Some(flags) = flags {
+        build.env("RUSTFLAGS", flags);
+    }
     let mut output = target_directory.to_owned();
     let (target, host) = (variable("TARGET"), variable("HOST"));
     if target != host {
@@ -117,7 +121,13 @@ fn build(workspace: &Path, target_directory: &Path, own: &Path) -> PathBuf {
     if let Err((what, details)) = run(&mut build) {
         fail(&what, &details);
     }
-    output.join("preload")
+    for (_, name, variable) in libraries {
+        let library = output.join("preload").join(format!("libheapledger_{name}.so"));
+        if !library.is_file() {
+            fail(&format!("cargo made no {}", library.display()), "");
+        }
+        println!("cargo::rustc-env={variable}={}", library.display());
+    }
 }
 
 /// Returns a command of cargo for the workspace. It reads the configuration that holds for the

@@ -45,6 +45,8 @@ pub mod size_classes;
 pub mod stamp;
 pub mod sys;
 pub mod thread_key;
+#[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
+pub mod thread_slots;
 pub mod totals;
 
 pub use api::Api;

@@ -117,17 +117,26 @@ unsafe impl Block for ThreadBlock {
     }
 
     fn end(&mut self) {
-        // As in `enter`: the session may be over, and somebody about to take the ring away.
-        let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
-        self.head.close((&raw const words[1]).addr() as u64);
-        if self.is_joined() && session::is_on() {
-            announce_thread_end(self);
-        }
-        core::hint::black_box(&words);
+        self.end_of_thread(true);
+    }
+
+    fn end_elsewhere(&mut self) {
+        self.end_of_thread(false);
     }
 }
 
 impl ThreadBlock {
+    /// Says that the block's thread has ended. `is_own` says that it is the calling thread.
+    fn end_of_thread(&mut self, is_own: bool) {
+        // As in `enter`: the session may be over, and somebody about to take the ring away.
+        let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
+        self.head.close((&raw const words[1]).addr() as u64);
+        if self.is_joined() && session::is_on() {
+            announce_thread_end(self, is_own);
+        }
+        core::hint::black_box(&words);
+    }
+
     /// Obtains a ring if the thread has none, and says which thread writes to it from now on.
     #[cold]
     fn obtain_ring(&mut self) -> Result<(), Refusal> {
@@ -183,14 +192,15 @@ fn announce_thread(block: &mut ThreadBlock) -> Result<(), WriteError> {
     written
 }
 
-/// Says that the block's thread has ended. The thread may have got its name since it started.
-fn announce_thread_end(block: &mut ThreadBlock) {
+/// Says that the block's thread has ended. The thread may have got its name since it started; if it
+/// is not the calling one, its name is not known any more.
+fn announce_thread_end(block: &mut ThreadBlock, is_own: bool) {
     if !mem::take(&mut block.is_announced) {
         return;
     }
     block.begin();
     // In a sandbox the name cannot be read: the earlier one stays.
-    let named = match sandbox::is_entered() {
+    let named = match sandbox::is_entered() || !is_own {
         true => Ok(()),
         false => block.write_extended(arch::ticks(), &Extended::ThreadName { name: sys::thread_name() }),
     };

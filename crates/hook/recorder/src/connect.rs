@@ -258,6 +258,12 @@ pub fn request(
 /// recorder is told when the program is introduced.
 static ENTRIES_MISSED: AtomicU64 = AtomicU64::new(0);
 
+/// Sets that number, if the recorder has redirected the entries itself. Call before the process is
+/// introduced.
+pub fn set_entries_missed(missed: u64) {
+    ENTRIES_MISSED.store(missed, Ordering::Relaxed);
+}
+
 /// Asks how the entry points of allocators inside of this program are redirected, and calls
 /// `install` with the plan's file and the length of the plan in it; not if there is nothing to
 /// redirect. `thunk` is the address to which redirected entries lead; `install` returns their

@@ -2,5 +2,5 @@
 
 mod x86_64;
 
-pub use x86_64::thunk_address;
 pub(crate) use x86_64::{Next, Registers, outermost, set_outermost, site};
+pub use x86_64::{THUNK, thunk_address};

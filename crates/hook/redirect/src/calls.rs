@@ -1,10 +1,10 @@
 //! Makes the calls of redirected entries, and notifies the observers.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use heapledger_core::Api;
-use heapledger_core::hooks::dispatch_path::REQUESTED;
+use heapledger_core::hooks::dispatch_path::{self, REQUESTED};
 use heapledger_core::hooks::{BlockAllocator, Caller, Pointer, UsableSize, dispatch, notify};
 use heapledger_wire::entries::{ARGUMENTS_MAX, Effect, EntryKind, Layout};
 use heapledger_wire::redirection::Site;
@@ -12,7 +12,18 @@ use heapledger_wire::redirection::Site;
 use crate::arch::{self, Next, Registers};
 
 /// The function that [`set_start`] has set.
-static START: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+static START: AtomicPtr<()> = AtomicPtr::new(FIRST_START);
+
+#[cfg(not(placed))]
+const FIRST_START: *mut () = ptr::null_mut();
+/// A placed library has no code that runs before the first call: it defines this function.
+#[cfg(placed)]
+const FIRST_START: *mut () = heapledger_placed_starts as *mut ();
+
+#[cfg(placed)]
+unsafe extern "Rust" {
+    safe fn heapledger_placed_starts();
+}
 
 /// Sets the function that starts this loaded object, if a redirected entry is called before
 /// anything else. It may be called more than once, and returns when the object has started.
@@ -40,7 +51,7 @@ const RETURN: Next = Next { goes_on: 0, pass: 0 };
 /// `site` is the site of a stub that the tool made for an entry of its kind, which a call has just
 /// reached with these registers; `rbp` is the caller's frame pointer.
 pub(crate) unsafe extern "C" fn call(registers: &mut Registers, site: &Site, rbp: u64) -> Next {
-    if dispatch::functions().is_none() {
+    if !is_started() {
         call_function(&START);
     }
     if REQUESTED.load(Ordering::Relaxed) != 0 {
@@ -62,7 +73,7 @@ pub(crate) unsafe extern "C" fn call(registers: &mut Registers, site: &Site, rbp
             }
             Some(kind) if frees_first(kind) => {
                 let block = registers.arguments[0];
-                if block != 0 {
+                if block != 0 && !is_own_code(registers.return_address) {
                     notify::free(pointer(block), caller);
                 }
                 // A function without a result changes no register that the caller may rely on: rax
@@ -75,6 +86,32 @@ pub(crate) unsafe extern "C" fn call(registers: &mut Registers, site: &Site, rbp
         }
     }
     RETURN
+}
+
+/// True if this loaded object has started.
+#[inline(always)]
+fn is_started() -> bool {
+    // Where all calls come through here, the hook table makes none.
+    if cfg!(placed) { dispatch_path::is_initialised() } else { dispatch::functions().is_some() }
+}
+
+/// The first address of the allocator's own code, and its length.
+static OWN_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Does not notify the observers of frees that code between two addresses makes: the allocator frees
+/// blocks there that have been freed before.
+pub fn set_own_code(start: u64, end: u64) {
+    let [first, length] = &OWN_CODE;
+    first.store(start, Ordering::Relaxed);
+    length.store(end.saturating_sub(start), Ordering::Relaxed);
+}
+
+/// True if an address is in the allocator's own code. An allocator that the dynamic linker finds
+/// calls its functions without it.
+#[inline(always)]
+fn is_own_code(address: u64) -> bool {
+    let [first, length] = &OWN_CODE;
+    cfg!(placed) && address.wrapping_sub(first.load(Ordering::Relaxed)) < length.load(Ordering::Relaxed)
 }
 
 /// Returns the allocator of the block that this thread is notifying the observers of.

@@ -58,13 +58,18 @@ unsafe fn install_region(fd: i32, plan: &Plan<'_>, region: &Region, memory: &mut
         unsafe { call(nr::MUNMAP, [mapped, length, 0, 0, 0, 0]) };
         return 0;
     }
-    // Before the first jump: the thunk needs nothing else.
-    hooks::set_block_allocator(block_allocator);
-    nesting::activate();
+    activate();
     let memory = memory.get_or_insert_with(Memory::open);
     // SAFETY: `Memory::write` requires the start of an instruction that no thread is in: by
     // `install`'s `# Safety` the process has one thread, and it is here.
     plan.jumps_of(region).filter(|jump| is_as_expected(jump) && unsafe { memory.write(jump) }).count()
+}
+
+/// Prepares for calls of redirected entries, before the first of them: [`install`] does so itself.
+/// Call if somebody else has written the jumps.
+pub fn activate() {
+    hooks::set_block_allocator(block_allocator);
+    nesting::activate();
 }
 
 fn map(address: usize, length: usize, protection: usize, fd: i32, offset: usize) -> Result<usize, Errno> {

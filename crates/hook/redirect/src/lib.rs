@@ -27,8 +27,8 @@ mod install;
 pub mod nesting;
 
 #[cfg(target_arch = "x86_64")]
-pub use arch::thunk_address;
+pub use arch::{THUNK, thunk_address};
 #[cfg(target_arch = "x86_64")]
-pub use calls::{set_request_handler, set_start};
+pub use calls::{set_own_code, set_request_handler, set_start};
 #[cfg(target_arch = "x86_64")]
-pub use install::install;
+pub use install::{activate, install};

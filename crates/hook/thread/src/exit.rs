@@ -1,4 +1,5 @@
-//! Detects that a thread ends: by the destructor of a thread-specific key of the C library.
+//! Detects that a thread ends: by the destructor of a thread-specific key of the C library; in a
+//! library that is placed into a program, when another thread takes its thread pointer over.
 
 use core::ffi::c_void;
 use core::mem;
@@ -120,4 +121,22 @@ unsafe extern "C" fn thread_exits<B: Block>(block: *mut c_void) {
     state.head().gate = GATE_UNATTACHED;
     arch::set_thread_word(WORD_TORN_DOWN);
     free_list.push(current);
+}
+
+/// Gives the blocks of threads up whose ends are noticed by the [slots of
+/// threads](heapledger_core::thread_slots).
+#[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
+pub fn watch_slots<B: Block>() {
+    heapledger_core::thread_slots::on_thread_end(|word| {
+        let block = core::ptr::NonNull::new(core::ptr::with_exposed_provenance_mut::<B>(word));
+        let (Some(block), Some(free_list)) = (block.filter(|_| word != WORD_TORN_DOWN), B::free_list()) else { return };
+        // SAFETY: the word of a slot is that of a block, which is never unmapped. The thread that
+        // had it has ended, or this process is a child that has only one thread, so nobody uses it.
+        let state = unsafe { &mut *block.as_ptr() };
+        if state.head().gate == GATE_OPEN {
+            state.end_elsewhere();
+        }
+        state.head().gate = GATE_UNATTACHED;
+        free_list.push(block);
+    });
 }

@@ -33,6 +33,8 @@ use heapledger_unwind::walk::Walker;
 
 pub use contexts::{bind, contexts};
 use exit::watch_exit;
+#[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
+pub use exit::watch_slots;
 pub use exit::{KeyFunctions, create_key, share_key};
 pub use free_list::FreeList;
 pub use head::{GATE_OPEN, GATE_UNATTACHED, Head};
@@ -70,6 +72,12 @@ pub unsafe trait Block: Sized + 'static {
     /// Ends the block's use by a thread that is about to end. The gate is open, and the thread
     /// makes no further call.
     fn end(&mut self);
+
+    /// Ends the block's use by a thread that has ended already. The gate is open; the caller is
+    /// another thread, and nobody uses the block.
+    fn end_elsewhere(&mut self) {
+        self.end();
+    }
 }
 
 /// The value of the thread's TLS word when its block has been given up.

@@ -12,6 +12,7 @@
 //! - [`event`]: the encoding of events in words.
 //! - [`publish`]: the producer's side of a ring: waiting, waking, writing.
 //! - [`stall`]: how a waiting thread detects that the recorder is stalled.
+//! - [`placed`]: what a library that is placed into a program is given.
 //! - [`redirection`]: the plan by which entry points of allocators are redirected.
 //! - [`replay`]: the work of a replay, and its result.
 #![no_std]
@@ -22,6 +23,7 @@ extern crate std;
 pub mod armed;
 pub mod entries;
 pub mod event;
+pub mod placed;
 pub mod publish;
 pub mod redirection;
 pub mod replay;

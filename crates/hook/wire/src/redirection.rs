@@ -72,6 +72,13 @@ pub struct Region {
     pub offset: u64,
 }
 
+impl Region {
+    /// True if an address is in the region.
+    pub fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.address) < self.length
+    }
+}
+
 /// A jump at an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jump {
@@ -126,7 +133,7 @@ impl Jump {
     }
 
     /// Returns the address to which the jump leads.
-    fn target(&self) -> u64 {
+    pub fn target(&self) -> u64 {
         let [_, a, b, c, d] = self.jump;
         let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
         self.address.wrapping_add(Jump::LENGTH as u64).wrapping_add(distance.cast_unsigned())

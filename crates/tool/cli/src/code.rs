@@ -681,6 +681,24 @@ codes! {
         remedy: "`sudo heapledger start PID`; in a container, start it with `--cap-add SYS_PTRACE`, or run the command on the \
                  host. Where even root may not (`ptrace_scope` 3): `heapledger record --start-paused -- COMMAND`.",
     }
+    /// The recorder could not be placed into a statically linked program
+    NotPlaced = 104 {
+        cause: "A statically linked program has no dynamic linker that would load the recorder. It is stopped before its first \
+                instruction by ptrace(2), and the recorder is placed into its memory. The kernel or the program's file did not \
+                allow that: tracing is forbidden (`kernel.yama.ptrace_scope` above 1, a sandbox), `heapledger` itself is traced \
+                (strace, gdb), there was no memory for code, or the allocator's functions are not where the file says.",
+        consequence: "The program ran as always, and nothing of it was recorded.",
+        remedy: "Record outside of the sandbox or the debugger; in a container, start it with `--cap-add SYS_PTRACE`. \
+                 `heapledger doctor PROGRAM` names the allocator's functions. Or link the program dynamically.",
+    }
+    /// What a statically linked program starts is not recorded
+    StaticStarts = 105 {
+        cause: "The recorder follows programs from one to the next in the C library's `exec` functions. A statically linked \
+                program has its own, which are not redirected.",
+        consequence: "The program itself and its forked children are recorded; programs that they execute run unrecorded, and \
+                      are not listed.",
+        remedy: "Record those programs themselves: `heapledger record -- PROGRAM`. Or use a dynamically linked shell.",
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use heapledger_collect::{RedirectedAllocator, redirected_allocators};
+use heapledger_collect::{RedirectedAllocator, placed_allocators, redirected_allocators};
 use heapledger_core::program;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
@@ -124,7 +124,17 @@ impl Target {
     pub(crate) fn with_redirection(mut self) -> Target {
         self.findings.retain(|finding| !finding.is_redirected);
         for start in &mut self.starts {
-            start.target = start.target.take().map(Target::with_redirection);
+            start.target = start.target.take().map(Target::started_with_redirection);
+        }
+        self
+    }
+
+    /// Does the same for a program that a recorded one starts: into a statically linked one, the
+    /// recorder is placed only if it is the command itself.
+    fn started_with_redirection(mut self) -> Target {
+        self.findings.retain(|finding| !finding.is_redirected || finding.code == Code::Static);
+        for start in &mut self.starts {
+            start.target = start.target.take().map(Target::started_with_redirection);
         }
         self
     }
@@ -152,6 +162,11 @@ impl Target {
     /// no longer exists.
     pub(crate) fn findings_of(file: &Path) -> Vec<Finding> {
         check(file).0
+    }
+
+    /// True if the program is statically linked, and the recorder is placed into it.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.findings.iter().any(|finding| finding.code == Code::Static && finding.is_redirected)
     }
 
     /// Returns the finding that keeps the program from being recorded, if there is one.
@@ -223,8 +238,12 @@ fn check(path: &Path) -> (Vec<Finding>, bool) {
     }
     match linker(elf, &cache) {
         Some(Code::Static) => {
+            // `record` is placed into it if there is something to be redirected.
+            let is_placed = !placed_allocators(path).is_empty();
             let hint = "link it dynamically; neither it nor what it starts can be recorded";
-            find(Code::Static, Effect::Unrecorded, format_args!("is statically linked"), hint);
+            let and = if is_placed { "" } else { ", and no allocator that is known is in it" };
+            find(Code::Static, Effect::Unrecorded, format_args!("is statically linked{and}"), hint);
+            findings.iter_mut().for_each(|finding| finding.is_redirected |= is_placed && finding.code == Code::Static);
         }
         Some(code) => {
             let hint = "build it for glibc (in Rust: the target x86_64-unknown-linux-gnu)";

@@ -25,8 +25,9 @@ impl Image {
     }
 }
 
-/// Makes the command's child execute this image instead of the program of the command.
-pub(crate) fn exec_instead(command: &mut Command, image: Image) {
+/// Makes the command's child execute this image instead of the program of the command. If
+/// `is_traced`, the thread that starts the command becomes its tracer.
+pub(crate) fn exec_instead(command: &mut Command, image: Image, is_traced: bool) {
     /// Pointers into the strings of `image`, which live as long.
     struct Pointers {
         arguments: Vec<*const libc::c_char>,
@@ -48,6 +49,9 @@ pub(crate) fn exec_instead(command: &mut Command, image: Image) {
             // of the C library, and `SIG_IGN` runs no code. It may be called after a fork: it is
             // async-signal-safe.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        }
+        if is_traced {
+            heapledger_inject::trace_me()?;
         }
         // SAFETY: the file is a NUL-terminated string; the arguments and the environment are arrays
         // of such strings that end with null.

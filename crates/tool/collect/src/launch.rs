@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use heapledger_core::program::{self, Program};
+use heapledger_core::program::{self, Obstacle, Program};
 use heapledger_wire::session::{ENVIRONMENT_VARIABLE, HOOKS_VARIABLE};
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use rustix::process::Pid;
 
 use crate::error::RecordError;
 use crate::exec;
+use crate::placed::{Placement, PlacementError};
 use crate::session::Library;
 
 const PRELOAD: &str = "LD_PRELOAD";
@@ -46,14 +47,48 @@ impl<'a> Launch<'a> {
     /// our descriptors are closed on exec, and all signals that we handle are reset to their
     /// defaults.
     pub(crate) fn start(&self, library: Option<&Library>, session: Option<&OsStr>) -> Result<Pid, RecordError> {
+        let way = self.way();
         // In a static program, nothing would remove the additions from the environment again.
-        let environment = match library.filter(|_| is_recordable(&self.file, INTERPRETERS_MAX)) {
+        let library = library.filter(|_| way == Way::Preloaded);
+        self.spawn(library, session, false)
+    }
+
+    /// Starts the program as [`start`](Launch::start) does, or places a library into it if it is
+    /// statically linked. If that fails, it runs unrecorded.
+    pub(crate) fn start_recorded(
+        &self,
+        library: Option<&Library>,
+        placement: &Placement<'_>,
+    ) -> Result<Started, RecordError> {
+        if self.way() != Way::Placed || placement.library.is_empty() {
+            let pid = self.start(library, Some(placement.session))?;
+            return Ok(Started { pid, not_placed: None });
+        }
+        match self.spawn(None, None, true) {
+            Ok(pid) => Ok(Started { pid, not_placed: placement.place(pid).err() }),
+            // Nobody may trace, or somebody else does.
+            Err(RecordError::Launch { source, .. }) if is_refused(&source) => {
+                let pid = self.spawn(None, None, false)?;
+                Ok(Started { pid, not_placed: Some(PlacementError::not_traced(source)) })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn way(&self) -> Way {
+        way(&self.file, INTERPRETERS_MAX)
+    }
+
+    /// Starts the program. If `is_traced`, it stops before its first instruction, and this thread is
+    /// its tracer.
+    fn spawn(&self, library: Option<&Library>, session: Option<&OsStr>, is_traced: bool) -> Result<Pid, RecordError> {
+        let environment = match library {
             Some(library) => environment(library, session),
             None => exec::environment().iter().map(|entry| text(entry)).collect(),
         };
         let spawn = |mut command: Command, file: &Path, arguments: Vec<CString>| {
             let image = exec::Image::new(file, arguments, &environment)?;
-            exec::exec_instead(&mut command, image);
+            exec::exec_instead(&mut command, image, is_traced);
             command.spawn().map(|child| child.id())
         };
         let arguments = || self.arguments.iter().map(|argument| text(argument));
@@ -73,12 +108,36 @@ impl<'a> Launch<'a> {
     }
 }
 
+/// A program that was started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) pid: Pid,
+    /// The reason why the library was not placed into it.
+    pub(crate) not_placed: Option<PlacementError>,
+}
+
+/// True for the error of [`trace_me`](heapledger_inject::trace_me), which execve(2) of a file that
+/// may be executed has for other reasons, too: then the second attempt fails in the same way.
+fn is_refused(error: &io::Error) -> bool {
+    [Errno::PERM, Errno::ACCESS].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// The way in which a program comes to be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Its dynamic linker loads the library; also if that cannot be determined.
+    Preloaded,
+    /// It is statically linked: the library is placed into it.
+    Placed,
+    /// Not at all.
+    None,
+}
+
 /// The maximum depth of scripts whose interpreters are scripts: the kernel's limit.
 const INTERPRETERS_MAX: usize = 4;
 
-/// True if the program has a dynamic linker that would load the library, or if that cannot be
-/// determined.
-fn is_recordable(file: &Path, interpreters_left: usize) -> bool {
+/// Returns the way in which a program comes to be recorded.
+fn way(file: &Path, interpreters_left: usize) -> Way {
     let read = || {
         let file = std::fs::File::open(file)?;
         let mut head = Vec::new();
@@ -86,18 +145,25 @@ fn is_recordable(file: &Path, interpreters_left: usize) -> bool {
         file.take(program::HEAD_LENGTH as u64).read_to_end(&mut head)?;
         io::Result::Ok((head, metadata))
     };
-    let Ok((head, metadata)) = read() else { return true };
+    let Ok((head, metadata)) = read() else { return Way::Preloaded };
     let caller = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if program::gains_rights(metadata.mode(), (metadata.uid(), metadata.gid()), caller) {
-        return false;
+        return Way::None;
     }
     match program::classify(&head) {
-        Program::Dynamic | Program::Unknown => true,
-        Program::Other(_) => false,
-        Program::Script(interpreter) => {
-            interpreters_left > 0 && is_recordable(Path::new(OsStr::from_bytes(interpreter)), interpreters_left - 1)
-        }
+        Program::Dynamic | Program::Unknown => Way::Preloaded,
+        // A traced process gets no capabilities from a file.
+        Program::Other(Obstacle::Static) if has_capabilities(file) => Way::None,
+        Program::Other(Obstacle::Static) => Way::Placed,
+        Program::Other(_) => Way::None,
+        Program::Script(_) if interpreters_left == 0 => Way::None,
+        Program::Script(interpreter) => way(Path::new(OsStr::from_bytes(interpreter)), interpreters_left - 1),
     }
+}
+
+fn has_capabilities(file: &Path) -> bool {
+    let mut value = [0_u8; 64];
+    rustix::fs::getxattr(file, "security.capability", &mut value).is_ok()
 }
 
 /// Converts a text that came from the system and so has no NUL.

@@ -46,6 +46,8 @@ pub struct RecordOptions {
     pub duration: Option<Duration>,
     /// The preload library. It is put into a private directory for the duration of the session.
     pub library: Cow<'static, [u8]>,
+    /// The library that is placed into statically linked programs. Without it, they run unrecorded.
+    pub placed_library: Cow<'static, [u8]>,
     /// The absolute paths of hook libraries. They are loaded together with the preload library, in
     /// this order.
     pub hooks: Vec<PathBuf>,
@@ -142,6 +144,7 @@ impl RecordOptions {
             duration: None,
             totals_only: false,
             library: library.into(),
+            placed_library: Cow::Borrowed(&[]),
             hooks: Vec::new(),
             allocator: CommandAllocator::System,
             heap_checker: None,

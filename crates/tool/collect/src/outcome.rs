@@ -9,6 +9,7 @@ use heapledger_recording::{
 };
 
 use crate::error::RecordError;
+use crate::placed::PlacementError;
 
 /// The progress of a recording. Reported on the thread that called [`record`](crate::record), which
 /// does nothing else meanwhile.
@@ -110,6 +111,9 @@ pub struct Outcome {
     pub heap_reports: Vec<String>,
     /// The files with names of generated code that are damaged or could not be read to their ends.
     pub code_files_damaged: Vec<DamagedCodeFile>,
+    /// The reason why the recorder's library was not placed into the command, which is statically
+    /// linked.
+    pub not_placed: Option<PlacementError>,
     /// The reason why the recording ended before the command did. The file can be read up to there.
     pub problem: Option<RecordError>,
 }

@@ -27,11 +27,12 @@ use crate::destination::Destination;
 use crate::error::RecordError;
 use crate::file_state::WriteFailure;
 use crate::inbox::Inbox;
-use crate::launch::Launch;
+use crate::launch::{Launch, Started};
 use crate::libraries::CommandLibraries;
 use crate::options::{Begin, RecordOptions, Rotation};
 use crate::outcome::{Outcome, Progress};
 use crate::output::Output;
+use crate::placed::Placement;
 use crate::run::reports;
 use crate::session::{self, Library, Session};
 use crate::shared::{Page, Pool};
@@ -55,14 +56,16 @@ pub fn record(options: &RecordOptions, observer: &mut dyn FnMut(Progress<'_>)) -
     let costs = Costs::now();
 
     let first_reading = Reading::now();
-    let pid = launch.start(prepared.library.as_ref(), Some(&prepared.environment))?;
+    let placed = Placement { library: &options.placed_library, session: &prepared.environment };
+    let Started { pid, not_placed } = launch.start_recorded(prepared.library.as_ref(), &placed)?;
     let command = RunningCommand::watch(pid, Arc::clone(&prepared.page), signals.is_some());
     let command = command.inspect_err(|_| command::give_up(pid))?;
     if let Some(signals) = &signals {
         signals.command_runs(command.pidfd().as_fd());
     }
     let target = Target { command, pid: pid.as_raw_pid() as u32, name: launch.program(), armed: None };
-    Ok(prepared.begin(target, signals.as_ref(), first_reading, costs, observer).run())
+    let outcome = prepared.begin(target, signals.as_ref(), first_reading, costs, observer).run();
+    Ok(Outcome { not_placed, ..outcome })
 }
 
 /// Asks an armed process to join a session, and records it and the processes that it starts from
@@ -462,6 +465,7 @@ impl Recorder<'_> {
             has_begun: if self.armed.is_some() { has_joined } else { self.switch.began().is_some() },
             time_is_up,
             clock_reliable: process::has_invariant_counter(),
+            not_placed: None,
             problem,
         }
     }

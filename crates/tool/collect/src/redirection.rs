@@ -16,11 +16,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
+use heapledger_core::allocator::AllocatorKind;
 use heapledger_core::program::is_supported_linker;
 use heapledger_entries::{Allocator, Family, Module};
 use heapledger_symbols::Headers;
 use heapledger_wire::entries::EntryKind;
-use heapledger_wire::redirection::{JUMPS_MAX, PAGE_LENGTH, PLAN_LENGTH_MAX, Plan, REGIONS_MAX, Region};
+use heapledger_wire::redirection::{JUMPS_MAX, Jump, PAGE_LENGTH, PLAN_LENGTH_MAX, Plan, REGIONS_MAX, Region};
 use heapledger_wire::session::ENTRIES_UNKNOWN;
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -42,6 +43,7 @@ struct FileKey {
     length: u64,
     modified: (i64, i64),
     may_be_program: bool,
+    linking: Linking,
 }
 
 /// An allocator in a file, and how its entries are redirected.
@@ -76,12 +78,64 @@ pub(crate) struct Made {
 /// Makes the plan for a process whose threads wait for it. `thunk` is the address to which stubs
 /// lead.
 pub(crate) fn plan(pid: u32, thunk: u64) -> Made {
-    let Some((mut mappings, modules)) = modules_of(pid) else { return Made { entries: ENTRIES_UNKNOWN, file: None } };
-    let (mut regions, mut jumps, mut code, mut entries) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let Some(Parts { entries, mut regions, jumps, code, .. }) = parts(pid, thunk, Linking::Dynamic) else {
+        return Made { entries: ENTRIES_UNKNOWN, file: None };
+    };
+    if jumps.is_empty() {
+        return Made { entries, file: None };
+    }
+    let length = Plan::length(regions.len(), jumps.len());
+    let before = (length as u64).next_multiple_of(PAGE_LENGTH);
+    for region in &mut regions {
+        region.offset += before;
+    }
+    let mut bytes = Vec::with_capacity(before as usize + code.len());
+    Plan::encode(&regions, &jumps, |word| bytes.extend(word.to_ne_bytes()));
+    bytes.resize(before as usize, 0);
+    bytes.extend(code);
+    Made { entries, file: sealed_file(&bytes).ok().map(|fd| PlanFile { fd, length }) }
+}
+
+/// The linking of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Linking {
+    /// A dynamic linker has loaded the preload library, and glibc.
+    Dynamic,
+    /// The program has everything inside, its C library too.
+    Static,
+}
+
+/// The parts of a plan.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    /// The number of entries that should be redirected: there may be fewer jumps.
+    pub(crate) entries: u64,
+    /// The memory for stubs; the offsets are those in `code`.
+    pub(crate) regions: Vec<Region>,
+    pub(crate) jumps: Vec<Jump>,
+    pub(crate) code: Vec<u8>,
+    /// The code of glibc's malloc, from its first entry to its last one.
+    pub(crate) own_code: Option<[u64; 2]>,
+    /// The first allocator of the program.
+    pub(crate) allocator: AllocatorKind,
+}
+
+/// Makes the parts of the plan for a process that does not run meanwhile. `None` if it cannot be
+/// examined.
+pub(crate) fn parts(pid: u32, thunk: u64, linking: Linking) -> Option<Parts> {
+    let (mut mappings, modules) = modules_of(pid, linking)?;
+    let Parts { mut entries, mut regions, mut jumps, mut code, mut own_code, mut allocator } = Parts::default();
     for (module, allocators) in &modules {
         for found in allocators.iter().filter(|found| !found.plan.patches.is_empty()) {
             entries += found.plan.patches.len() as u64;
             let Some(bias) = found.headers.bias(module.start, module.offset) else { continue };
+            if allocator == AllocatorKind::Unknown {
+                allocator = kind_of(found.family);
+            }
+            if found.family == Family::Glibc {
+                let entries = || found.plan.patches.iter().map(|patch| patch.at.wrapping_add(bias));
+                own_code = entries().min().zip(entries().max()).map(|(first, last)| [first, last]);
+            }
             let mut stubs = Stubs::new(&found.plan, bias, thunk);
             let length = (stubs.length_max() as u64).next_multiple_of(PAGE_LENGTH);
             let is_full = regions.len() == REGIONS_MAX
@@ -103,25 +157,23 @@ pub(crate) fn plan(pid: u32, thunk: u64) -> Made {
             code.resize(regions.iter().map(|region| region.length as usize).sum(), 0);
         }
     }
-    if jumps.is_empty() {
-        return Made { entries, file: None };
+    Some(Parts { entries, regions, jumps, code, own_code, allocator })
+}
+
+fn kind_of(family: Family) -> AllocatorKind {
+    match family {
+        Family::Glibc => AllocatorKind::Glibc,
+        Family::Jemalloc => AllocatorKind::Jemalloc,
+        Family::Tcmalloc => AllocatorKind::Tcmalloc,
+        Family::Mimalloc => AllocatorKind::Mimalloc,
+        _ => AllocatorKind::Other,
     }
-    let length = Plan::length(regions.len(), jumps.len());
-    let before = (length as u64).next_multiple_of(PAGE_LENGTH);
-    for region in &mut regions {
-        region.offset += before;
-    }
-    let mut bytes = Vec::with_capacity(before as usize + code.len());
-    Plan::encode(&regions, &jumps, |word| bytes.extend(word.to_ne_bytes()));
-    bytes.resize(before as usize, 0);
-    bytes.extend(code);
-    Made { entries, file: sealed_file(&bytes).ok().map(|fd| PlanFile { fd, length }) }
 }
 
 /// Returns the number of entries that should be redirected in a process; 0 if it cannot be
 /// examined.
 pub(crate) fn entries_of(pid: u32) -> usize {
-    let (_, modules) = modules_of(pid).unwrap_or_default();
+    let (_, modules) = modules_of(pid, Linking::Dynamic).unwrap_or_default();
     modules.iter().flat_map(|(_, allocators)| allocators.iter()).map(|found| found.plan.patches.len()).sum()
 }
 
@@ -129,7 +181,7 @@ type Allocators = Arc<[ModulePlan]>;
 
 /// Returns the mappings of a process, and the allocators in each module that are redirected. `None`
 /// if its mappings or its program cannot be read.
-fn modules_of(pid: u32) -> Option<(Mappings, Vec<(Mapped, Allocators)>)> {
+fn modules_of(pid: u32, linking: Linking) -> Option<(Mappings, Vec<(Mapped, Allocators)>)> {
     let mappings = Mappings::of(pid)?;
     let modules = mappings.modules();
     // A sanitizer's own allocator has to be left alone, and keeps shadow memory near everything.
@@ -143,7 +195,7 @@ fn modules_of(pid: u32) -> Option<(Mappings, Vec<(Mapped, Allocators)>)> {
     let mut examined = Vec::new();
     for module in modules.into_iter().filter(|module| !is_known_without(&module.path)) {
         let is_executable = module.path == executable;
-        let allocators = allocators_of(pid, &module, is_executable, is_executable || is_linker);
+        let allocators = allocators_of(pid, &module, is_executable, (is_executable || is_linker, linking));
         match allocators {
             Some(allocators) => examined.push((module, allocators)),
             None if is_executable => return None,
@@ -154,20 +206,26 @@ fn modules_of(pid: u32) -> Option<(Mappings, Vec<(Mapped, Allocators)>)> {
 }
 
 /// Returns the allocators in a module that are redirected; `None` if its file is not there.
-fn allocators_of(pid: u32, module: &Mapped, is_executable: bool, may_be_program: bool) -> Option<Allocators> {
+fn allocators_of(
+    pid: u32,
+    module: &Mapped,
+    is_executable: bool,
+    (may_be_program, linking): (bool, Linking),
+) -> Option<Allocators> {
     let (file, metadata) = file_of(pid, module, is_executable)?;
-    Some(allocators_in(&file, &metadata, may_be_program))
+    Some(allocators_in(&file, &metadata, may_be_program, linking))
 }
 
 /// Returns the allocators in a file that are redirected. A file is examined once: who asks
 /// meanwhile waits for the result.
-fn allocators_in(file: &Path, metadata: &fs::Metadata, may_be_program: bool) -> Allocators {
+fn allocators_in(file: &Path, metadata: &fs::Metadata, may_be_program: bool, linking: Linking) -> Allocators {
     let key = FileKey {
         device: metadata.dev(),
         inode: metadata.ino(),
         length: metadata.len(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
         may_be_program,
+        linking,
     };
     let cell = {
         let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +235,7 @@ fn allocators_in(file: &Path, metadata: &fs::Metadata, may_be_program: bool) -> 
             None => Arc::default(),
         }
     };
-    Arc::clone(cell.get_or_init(|| examine(file, may_be_program).into()))
+    Arc::clone(cell.get_or_init(|| examine(file, may_be_program, linking).into()))
 }
 
 /// Returns the path by which a module's file can be read, with the file's data. `None` if it is not
@@ -204,12 +262,12 @@ fn is_on_overlay(file: &Path) -> bool {
 }
 
 /// Returns the allocators in a file that are redirected.
-fn examine(file: &Path, may_be_program: bool) -> Vec<ModulePlan> {
+fn examine(file: &Path, may_be_program: bool, linking: Linking) -> Vec<ModulePlan> {
     let Ok(module) = Module::open(file) else { return Vec::new() };
     let is_program = may_be_program && module.is_program();
     let Ok(found) = heapledger_entries::find(&module) else { return Vec::new() };
     let all = found.allocators.into_iter();
-    let wanted: Vec<Allocator> = all.filter(|allocator| is_redirected(allocator, is_program)).collect();
+    let wanted: Vec<Allocator> = all.filter(|allocator| is_redirected(allocator, is_program, linking)).collect();
     // To plan is a pass over all code.
     if wanted.is_empty() {
         return Vec::new();
@@ -239,12 +297,22 @@ pub struct RedirectedAllocator {
     pub refused: Vec<String>,
 }
 
+/// Returns the allocators inside of a statically linked program's file that a recording redirects, as
+/// [`redirected_allocators`] does.
+pub fn placed_allocators(program: &Path) -> Vec<RedirectedAllocator> {
+    allocators_of_file(program, Linking::Static)
+}
+
 /// Returns the allocators inside of a program's file that a recording redirects. Empty if there are
 /// none, or the file cannot be read. Reads the file's symbols and, if there is an allocator, all
 /// its code, once for each file: a browser's takes seconds.
 pub fn redirected_allocators(program: &Path) -> Vec<RedirectedAllocator> {
+    allocators_of_file(program, Linking::Dynamic)
+}
+
+fn allocators_of_file(program: &Path, linking: Linking) -> Vec<RedirectedAllocator> {
     let Ok(metadata) = fs::metadata(program) else { return Vec::new() };
-    let found = allocators_in(program, &metadata, true);
+    let found = allocators_in(program, &metadata, true, linking);
     let events = |plan: &heapledger_entries::Plan| {
         let refused = plan.refused.iter().filter(|refused| refused.entry.kind.is_event());
         refused.map(|refused| refused.entry.name.clone()).collect()
@@ -261,8 +329,10 @@ pub fn redirected_allocators(program: &Path) -> Vec<RedirectedAllocator> {
 }
 
 /// True if the calls of an allocator do not reach the preload library anyway.
-fn is_redirected(allocator: &Allocator, is_program: bool) -> bool {
+fn is_redirected(allocator: &Allocator, is_program: bool, linking: Linking) -> bool {
     match allocator.family {
+        // Nobody else sees its calls. Rust's own functions call another allocator of the table.
+        Family::Glibc | Family::Musl | Family::Malloc if linking == Linking::Static => true,
         // The C library's own, in a static program; and functions over malloc, whose calls of it
         // are seen.
         Family::Glibc | Family::Musl | Family::Operators | Family::RustShims => false,

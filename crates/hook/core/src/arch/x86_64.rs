@@ -189,6 +189,7 @@ pub fn thread_pointer() -> usize {
 // the global offset table. It holds the offset from the FS base to this thread's copy of these 40
 // bytes (the initial-exec sequence of the x86-64 TLS ABI). Only the functions below and the entry
 // points of `hook/interpose` access the copy: in its own thread, and by assembly.
+#[cfg(not(placed))]
 global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
     ".globl heapledger_countdown",
@@ -265,6 +266,7 @@ pub(crate) fn is_dispatch_direct() -> bool {
 /// A signal handler sees the countdown before or after the subtraction, because one instruction
 /// makes it. If it subtracted too much, the countdown is 0 or less until it is restored, so that
 /// nobody else counts meanwhile.
+#[cfg(not(placed))]
 #[inline(always)]
 pub fn count_down(size: usize, rate: u32) -> bool {
     // SAFETY: accesses the first 16 bytes of the thread's countdown (see there). `rax` and the
@@ -292,6 +294,7 @@ pub fn count_down(size: usize, rate: u32) -> bool {
 
 /// Adds to this thread's countdown. Inlined, so that no register need be saved for a call on the
 /// fast path.
+#[cfg(not(placed))]
 #[inline(always)]
 fn count_up(size: usize) {
     // SAFETY: accesses the first 8 bytes of the thread's countdown (see there). The flags are
@@ -307,7 +310,27 @@ fn count_up(size: usize) {
     }
 }
 
+/// Subtracts from this thread's countdown, in a library without thread-local storage.
+#[cfg(placed)]
+#[inline(always)]
+pub fn count_down(size: usize, rate: u32) -> bool {
+    crate::thread_slots::current().count_down(size, rate)
+}
+
 /// Returns this thread's countdown.
+#[cfg(placed)]
+pub fn countdown() -> Countdown {
+    crate::thread_slots::current().countdown()
+}
+
+/// Sets this thread's countdown.
+#[cfg(placed)]
+pub fn set_countdown(to: Countdown) {
+    crate::thread_slots::current().set_countdown(to);
+}
+
+/// Returns this thread's countdown.
+#[cfg(not(placed))]
 pub fn countdown() -> Countdown {
     let (until_reread, rate, after_reread, stride, reread_at): (i64, u64, u64, u64, u64);
     // SAFETY: reads the 40 bytes of the thread's countdown (see there). Nothing is written, and
@@ -333,6 +356,7 @@ pub fn countdown() -> Countdown {
 }
 
 /// Sets this thread's countdown.
+#[cfg(not(placed))]
 pub fn set_countdown(to: Countdown) {
     // SAFETY: writes the 40 bytes of the thread's countdown (see there). Moves change no flags, and
     // the stack is not used. Nobody counts in between, because the countdown is 0.

@@ -4,6 +4,9 @@
 /// The bytes of `libheapledger_preload.so`.
 pub(crate) static LIBRARY: &[u8] = include_bytes!(env!("HEAPLEDGER_PRELOAD_LIBRARY"));
 
+/// The bytes of `libheapledger_placed.so`, which is placed into statically linked programs.
+pub(crate) static PLACED: &[u8] = include_bytes!(env!("HEAPLEDGER_PLACED_LIBRARY"));
+
 /// The bytes of `libheapledger_memcheck_preload.so`.
 pub(crate) static CHECKER: &[u8] = include_bytes!(env!("HEAPLEDGER_MEMCHECK_LIBRARY"));
 

@@ -14,7 +14,7 @@ use crate::args::{AllocatorName, FileLimit, OnFull, Record, Stacks, SymbolFiles}
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::counted;
-use crate::launch::preload::LIBRARY;
+use crate::launch::preload::{LIBRARY, PLACED};
 use crate::launch::{allocator, failure, hook, nested, report_findings};
 use crate::messages::notify;
 use crate::symbols::symbolizer;
@@ -84,6 +84,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
 /// Returns the options of the recorder that the command line asks for.
 fn options(arguments: &Record, hooks: Vec<PathBuf>) -> Result<RecordOptions> {
     let mut options = RecordOptions::new(arguments.command.clone(), LIBRARY);
+    options.placed_library = PLACED.into();
     options.output = arguments.output.clone();
     options.force = arguments.force;
     options.wait_for_descendants = arguments.wait;

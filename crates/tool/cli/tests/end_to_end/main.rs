@@ -71,6 +71,7 @@ mod stacks;
 mod stalled;
 mod stamps;
 mod stamps_c;
+mod static_programs;
 mod stories;
 mod symbols;
 mod target_memory;

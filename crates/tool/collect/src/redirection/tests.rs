@@ -11,7 +11,7 @@ fn a_file_is_examined_once() {
     let barrier = Barrier::new(8);
     let ask = || {
         barrier.wait();
-        allocators_in(&file, &metadata, true)
+        allocators_in(&file, &metadata, true, Linking::Dynamic)
     };
     let found: Vec<Allocators> = thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();

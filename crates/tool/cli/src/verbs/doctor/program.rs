@@ -66,7 +66,9 @@ struct Module {
 
 /// Looks at the program of a command, and at the libraries that it names.
 pub(super) fn look(command: &OsStr) -> Program {
-    let target = Target::inspect(command).with_redirection();
+    let target = Target::inspect(command);
+    let is_placed = target.is_placed();
+    let target = target.with_redirection();
     let mut checks = vec![];
     let mut modules = vec![];
     let mut allocators = vec![];
@@ -79,6 +81,11 @@ pub(super) fn look(command: &OsStr) -> Program {
             Code::ManagedHeap => "heap",
             _ => "program",
         };
+        if is_placed {
+            let text = "statically linked: the recorder is placed into it; programs that it executes are not recorded";
+            let hint = "heapledger record -- PROGRAM, for each of those";
+            checks.push(Check::problem("program", State::Note, Code::StaticStarts, text, hint));
+        }
         checks.extend(target.findings.iter().map(|finding| Check::of(subject(finding.code), finding)));
         let mut libraries = vec![];
         if let Some(linker) = linker_of(file)

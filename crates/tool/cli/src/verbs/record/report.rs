@@ -147,6 +147,13 @@ fn rest(path: &Path) -> bool {
 
 /// Says that nothing was recorded, and why.
 fn nothing(outcome: &Outcome, obstacle: Option<&Finding>) {
+    if let (Some(error), None) = (&outcome.not_placed, obstacle) {
+        let code = Code::NotPlaced;
+        let hint = format!("heapledger explain {code}");
+        let what = "the recorder could not be placed into the program, which is statically linked";
+        notify(format_args!("heapledger: nothing was recorded[{code}]: {what}: {error}\n{}", hint_lines(&hint)));
+        return;
+    }
     match obstacle {
         Some(obstacle) => {
             let code = obstacle.code;

@@ -1,0 +1,200 @@
+//! The words of each thread in one table, for a library that has no thread-local storage.
+//!
+//! A library that is placed into a program from outside cannot have thread-local storage: the C
+//! library has laid it out without it. So a thread's words are in a *slot*, which is found by a
+//! hash of the thread pointer: open addressing with linear probing, in a static table, without
+//! locks. A slot belongs to a thread pointer for ever.
+//!
+//! C libraries give the thread pointer of a thread that has ended to a new one. The new thread is
+//! told by its kernel id, which glibc and musl keep at a fixed distance from the thread pointer:
+//! [`find_thread_ids`] looks for it. Then the words are reset, and the old thread's end is noticed
+//! ([`on_thread_end`]).
+//!
+//! Built only with `--cfg placed`: see `hook/placed`.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::arch::{self, Countdown};
+use crate::sys;
+
+/// The logarithm of the number of slots.
+pub const SLOTS_BITS: u32 = 14;
+/// The logarithm of the bytes of a slot.
+pub const SLOT_LENGTH_BITS: u32 = 7;
+/// The multiplier of the hash: 2^64 divided by the golden ratio.
+pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+const SLOTS: usize = 1 << SLOTS_BITS;
+
+/// The words of a thread. All are 0 at the start of every thread. Only its own thread uses them,
+/// and its signal handlers.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct ThreadSlot {
+    /// The thread pointer; 0 if the slot is free.
+    pub thread: AtomicUsize,
+    /// The kernel's id of the thread; see [`THREAD_ID_AT`].
+    pub id: AtomicU32,
+    /// The word for the thread's block.
+    pub block: AtomicUsize,
+    /// The word for its contexts.
+    pub contexts: AtomicUsize,
+    /// The stack pointer of the outermost call of a redirected entry.
+    pub outermost: AtomicU64,
+    /// The site of that call.
+    pub site: AtomicU64,
+    countdown: [AtomicU64; 5],
+}
+
+const _: () = assert!(size_of::<ThreadSlot>() == 1 << SLOT_LENGTH_BITS);
+
+impl ThreadSlot {
+    const fn free() -> ThreadSlot {
+        ThreadSlot {
+            thread: AtomicUsize::new(0),
+            id: AtomicU32::new(0),
+            block: AtomicUsize::new(0),
+            contexts: AtomicUsize::new(0),
+            outermost: AtomicU64::new(0),
+            site: AtomicU64::new(0),
+            countdown: [const { AtomicU64::new(0) }; 5],
+        }
+    }
+
+    /// Returns the thread's countdown.
+    pub(crate) fn countdown(&self) -> Countdown {
+        let [until_reread, rate, after_reread, stride, reread_at] =
+            self.countdown.each_ref().map(|word| word.load(Ordering::Relaxed));
+        Countdown { until_reread: until_reread.cast_signed(), rate, after_reread, stride, reread_at }
+    }
+
+    /// Sets the thread's countdown.
+    pub(crate) fn set_countdown(&self, to: Countdown) {
+        let [until_reread, others @ ..] = &self.countdown;
+        // Nobody counts in between, because the countdown is 0.
+        until_reread.store(0, Ordering::Relaxed);
+        let values = [to.rate, to.after_reread, to.stride, to.reread_at];
+        others.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+        until_reread.store(to.until_reread.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// Subtracts from the countdown: see [`arch::count_down`](crate::arch::count_down).
+    pub(crate) fn count_down(&self, size: usize, rate: u32) -> bool {
+        let [until_reread, drawn_at, ..] = &self.countdown;
+        let left = until_reread.load(Ordering::Relaxed).cast_signed();
+        if drawn_at.load(Ordering::Relaxed) as u32 != rate || left <= size as i64 {
+            return false;
+        }
+        until_reread.store((left - size as i64).cast_unsigned(), Ordering::Relaxed);
+        true
+    }
+
+    /// Makes the words those of another thread, with this id. The end of the thread before is
+    /// noticed.
+    #[cold]
+    fn change_thread(&self, id: u32) {
+        // First, so that a signal handler that comes here meanwhile finds nothing to do.
+        self.id.store(id, Ordering::Relaxed);
+        self.outermost.store(0, Ordering::Relaxed);
+        self.site.store(0, Ordering::Relaxed);
+        self.contexts.store(0, Ordering::Relaxed);
+        self.countdown.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        let block = self.block.swap(0, Ordering::Relaxed);
+        let handler = END_HANDLER.load(Ordering::Acquire);
+        if block != 0 && !handler.is_null() {
+            // SAFETY: `transmute` requires that the pointer is a `fn(usize)`. It is not null, and
+            // `on_thread_end`, which stores all others, makes them from one.
+            unsafe { core::mem::transmute::<*mut (), fn(usize)>(handler)(block) };
+        }
+    }
+}
+
+/// The table: memory that costs nothing until it is touched.
+pub static TABLE: [ThreadSlot; SLOTS] = [const { ThreadSlot::free() }; SLOTS];
+/// The words of a thread that got no slot because there are too many threads: its calls are not
+/// recorded.
+static NO_SLOT: ThreadSlot = ThreadSlot::free();
+
+/// The distance from the thread pointer to the word with the thread's id in the kernel. 0, where the
+/// thread pointer itself is, until [`find_thread_ids`] has found it: then slots are never reset.
+pub static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// A `fn(usize)`, or null.
+static END_HANDLER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Calls `handler` with the word for the block of a thread that has ended, in the thread that has
+/// taken its thread pointer over.
+pub fn on_thread_end(handler: fn(usize)) {
+    END_HANDLER.store(handler as *mut (), Ordering::Release);
+}
+
+/// Returns the slot of the calling thread. Its id is that of the thread's latest call of
+/// [`enter`].
+#[inline(always)]
+pub fn current() -> &'static ThreadSlot {
+    let thread = arch::thread_pointer();
+    match TABLE.get(index(thread)) {
+        Some(slot) if slot.thread.load(Ordering::Relaxed) == thread => slot,
+        _ => find(thread).unwrap_or(&NO_SLOT),
+    }
+}
+
+/// Returns the slot of the calling thread, whose thread pointer is given; null if there is none.
+/// Its words have been reset if they were those of another thread. Called by the thunk of
+/// redirected entries, if the first slot of the hash is not that of the thread, or has another id.
+#[cold]
+pub extern "C" fn enter(thread: usize) -> *const ThreadSlot {
+    let Some(slot) = find(thread) else { return ptr::null() };
+    let id = thread_id(thread, THREAD_ID_AT.load(Ordering::Relaxed));
+    if slot.id.load(Ordering::Relaxed) != id {
+        slot.change_thread(id);
+    }
+    slot
+}
+
+/// Finds where the C library keeps the kernel's ids of threads. Call once, in the first thread,
+/// inside of a call of a redirected entry. Sources: `struct pthread` of musl 1.2 (the id follows six
+/// words), and of glibc from 2.11 on (the id follows the head of 704 bytes and two words).
+pub fn find_thread_ids() {
+    const OF_MUSL: usize = 0x30;
+    const OF_GLIBC: usize = 0x2d0;
+    let (thread, own) = (arch::thread_pointer(), sys::thread_id());
+    let is_at = |distance: &usize| {
+        let mut word = [0];
+        // By the kernel: a small descriptor of a thread may end before that.
+        let read = sys::read_own_pieces(&[[thread.wrapping_add(*distance) as u64, 8]], &mut word);
+        read == 8 && word[0] as u32 == own
+    };
+    if let Some(distance) = [OF_MUSL, OF_GLIBC].into_iter().find(is_at) {
+        current().id.store(own, Ordering::Relaxed);
+        THREAD_ID_AT.store(distance, Ordering::Relaxed);
+    }
+}
+
+/// Returns the word at a distance from the thread pointer.
+fn thread_id(thread: usize, distance: usize) -> u32 {
+    // SAFETY: `read` requires a readable, aligned word: `distance` is 0 for the thread pointer
+    // itself, or was found to be that of the id in the first thread, and the C library's descriptors
+    // of all threads have one layout. Both distances are multiples of 8, and so is the pointer.
+    // Volatile, since the C library writes it.
+    unsafe { ptr::with_exposed_provenance::<u32>(thread.wrapping_add(distance)).read_volatile() }
+}
+
+/// Returns the index of the first slot that may be a thread's.
+#[inline(always)]
+fn index(thread: usize) -> usize {
+    ((thread as u64).wrapping_mul(MULTIPLIER) >> (64 - SLOTS_BITS)) as usize
+}
+
+/// Finds the slot of a thread, or takes a free one.
+#[cold]
+fn find(thread: usize) -> Option<&'static ThreadSlot> {
+    let start = index(thread);
+    (0..SLOTS).filter_map(|step| TABLE.get((start + step) % SLOTS)).find(|slot| {
+        match slot.thread.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(owner) => owner == thread,
+        }
+    })
+}

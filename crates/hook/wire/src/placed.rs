@@ -1,0 +1,137 @@
+//! What the library that the recorder places into a program is given.
+//!
+//! The tool maps the library's segments in the program, and relocates them. The library exports one
+//! variable, the [`Description`], by which the tool finds the thunk to which redirected entries
+//! lead, and the place of the [`Parameters`]. The tool writes these before the program runs.
+
+use crate::armed::ADDRESS_LENGTH_MAX;
+
+/// The name of the library's [`Description`].
+pub const SYMBOL: &str = "heapledger_placed";
+
+/// The variable that the library exports: words that the tool reads in the relocated library.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Description {
+    /// [`VERSION`](crate::VERSION).
+    pub version: u64,
+    /// The thunk to which redirected entries lead.
+    pub thunk: unsafe extern "C" fn(),
+    /// The memory for the parameters.
+    pub parameters: *const Parameters,
+}
+
+// SAFETY: the pointers are addresses of statics, and only read.
+unsafe impl Sync for Description {}
+
+/// The most modules of the parameters.
+pub const MODULES_MAX: usize = 8;
+
+/// A module of the program: addresses of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PlacedModule {
+    /// The first address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// The value to subtract from an address to get the module's own.
+    pub bias: u64,
+    /// The address of its `.eh_frame_hdr`; 0 if it has none.
+    pub eh_frame_hdr: u64,
+}
+
+/// What the library is given: 64-bit words in the byte order of the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Parameters {
+    /// The address at which the first thread's stack begins: that of the argument count.
+    pub stack_top: u64,
+    /// The number of entries that were to be redirected and were not.
+    pub entries_missed: u64,
+    /// 1 if the program ran before it was recorded.
+    pub is_late: u64,
+    /// The number of an [`AllocatorKind`](heapledger_core::allocator::AllocatorKind).
+    pub allocator: u64,
+    /// The addresses between which the allocator's own code is, if it frees blocks that its caller
+    /// has freed already; 0 and 0 otherwise. glibc does so when a thread ends: it empties the
+    /// thread's cache by calls of `free`.
+    pub own_code: [u64; 2],
+    /// The length of the session's address.
+    pub address_length: u64,
+    /// The session's address, as the environment variable has it.
+    pub address: [u8; ADDRESS_LENGTH_MAX],
+    /// The number of modules.
+    pub modules_count: u64,
+    /// The modules.
+    pub modules: [PlacedModule; MODULES_MAX],
+}
+
+impl Parameters {
+    /// The bytes of the parameters.
+    pub const LENGTH: usize = size_of::<Parameters>();
+
+    /// Parameters without a session.
+    pub const NONE: Parameters = Parameters {
+        stack_top: 0,
+        entries_missed: 0,
+        is_late: 0,
+        allocator: 0,
+        own_code: [0; 2],
+        address_length: 0,
+        address: [0; ADDRESS_LENGTH_MAX],
+        modules_count: 0,
+        modules: [PlacedModule { start: 0, end: 0, bias: 0, eh_frame_hdr: 0 }; MODULES_MAX],
+    };
+
+    /// Returns parameters with this address of a session, and these modules, of which at most
+    /// [`MODULES_MAX`] are taken. `None` if the address is too long.
+    pub fn new(address: &[u8], modules: &[PlacedModule]) -> Option<Parameters> {
+        let mut parameters = Parameters::NONE;
+        parameters.address.get_mut(..address.len())?.copy_from_slice(address);
+        parameters.address_length = address.len() as u64;
+        parameters.modules.iter_mut().zip(modules).for_each(|(to, from)| *to = *from);
+        parameters.modules_count = modules.len().min(MODULES_MAX) as u64;
+        Some(parameters)
+    }
+
+    /// Returns the session's address.
+    pub fn address(&self) -> &[u8] {
+        self.address.get(..self.address_length as usize).unwrap_or(&[])
+    }
+
+    /// Returns the modules.
+    pub fn modules(&self) -> &[PlacedModule] {
+        self.modules.get(..self.modules_count as usize).unwrap_or(&[])
+    }
+
+    /// Returns the bytes of the parameters in memory.
+    pub fn to_bytes(&self) -> [u8; Parameters::LENGTH] {
+        let mut bytes = [0; Parameters::LENGTH];
+        let mut rest = bytes.as_mut_slice();
+        let mut put = |part: &[u8]| {
+            if let Some((to, after)) = core::mem::take(&mut rest).split_at_mut_checked(part.len()) {
+                to.copy_from_slice(part);
+                rest = after;
+            }
+        };
+        let Parameters { stack_top, entries_missed, is_late, allocator, own_code, address_length, .. } = *self;
+        for word in [stack_top, entries_missed, is_late, allocator, own_code[0], own_code[1], address_length] {
+            put(&word.to_ne_bytes());
+        }
+        put(&self.address);
+        put(&self.modules_count.to_ne_bytes());
+        for PlacedModule { start, end, bias, eh_frame_hdr } in self.modules {
+            for word in [start, end, bias, eh_frame_hdr] {
+                put(&word.to_ne_bytes());
+            }
+        }
+        bytes
+    }
+}
+
+const _: () =
+    assert!(ADDRESS_LENGTH_MAX % 8 == 0 && Parameters::LENGTH == (8 + 4 * MODULES_MAX) * 8 + ADDRESS_LENGTH_MAX);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! Statically linked programs: the recorder is placed into them, and their calls are recorded as
+//! those of other programs are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{
+    Build, Job, Recording, Scratch, build, exited, heapledger, installed, number, plain_command, skipped,
+};
+use crate::truth::agrees;
+
+/// Returns a fixture, linked statically with each C library that is there.
+fn linked(name: &str) -> Vec<PathBuf> {
+    let musl = installed("musl-gcc").map(|_| static_with_musl(name));
+    [build(name, Build::Static)].into_iter().chain(musl).collect()
+}
+
+fn directory() -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static_programs");
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+/// Compiles a fixture in C with these words of a compiler.
+fn compiled(name: &str, output: &str, compiler: &[&str]) -> PathBuf {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/programs");
+    let output = directory().join(output);
+    let fresh = output.with_extension(format!("{}.new", std::process::id()));
+    let mut command = plain_command(compiler[0]);
+    command.args(&compiler[1..]).args(["-std=gnu11", "-O1", "-g", "-fno-builtin", "-pthread"]);
+    command.arg(sources.join(name).with_extension("c")).arg("-o").arg(&fresh);
+    succeeds(&mut command);
+    fs::rename(&fresh, &output).unwrap();
+    output
+}
+
+fn static_with_musl(name: &str) -> PathBuf {
+    compiled(name, &format!("{name}.musl"), &["musl-gcc", "-static"])
+}
+
+fn succeeds(command: &mut Command) {
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+fn job(program: &Path, work: &str) -> Job {
+    Job::new([program.as_os_str()].into_iter().chain(work.split_whitespace().map(AsRef::as_ref)))
+}
+
+#[test]
+fn every_call_of_a_static_program() {
+    let (_, recording) = agrees(|work| job(&build("mix", Build::Static), work), "20000");
+    assert_eq!(recording.total("threads"), 1, "{recording:?}");
+    // Position-independent: the recorder is there before the program has relocated itself.
+    let independent = compiled("mix", "mix.independent", &["cc", "-static-pie", "-fPIE"]);
+    agrees(|work| job(&independent, work), "20000");
+}
+
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn every_call_on_many_threads() {
+    let (_, recording) = agrees(|work| job(&build("mix_threads", Build::Static), work), "10000");
+    assert!((8..=9).contains(&recording.total("threads")), "{recording:?}");
+    // Blocks that other threads free; then blocks that are exchanged without locks.
+    for program in linked("queue") {
+        agrees(|work| job(&program, work), "30000");
+    }
+    for program in linked("exchange") {
+        agrees(|work| job(&program, work), "30000");
+    }
+}
+
+/// C libraries give the memory of a thread that has ended to a new one, which is another thread all
+/// the same. glibc also empties the cache of a thread that ends, by calls of `free`.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn threads_that_come_and_go() {
+    for program in linked("short_threads") {
+        let (_, recording) = agrees(|work| job(&program, work), "3000");
+        assert!((3000..=3001).contains(&recording.total("threads")), "{recording:?}");
+        assert_eq!(recording.total("frees_unknown"), 0, "{recording:?}");
+    }
+}
+
+/// Handlers that allocate interrupt the allocator, and the recorder.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn signal_handlers() {
+    for program in linked("signals") {
+        agrees(|work| job(&program, work), "10000");
+    }
+}
+
+#[test]
+fn forked_children() {
+    let scratch = Scratch::new();
+    for program in linked("forks") {
+        for how in ["", "raw"] {
+            let (outcome, recording) = job(&program, how).recorded(&scratch);
+            assert_eq!(outcome.status, exited(10), "{outcome:?}");
+            let told = outcome.printed_objects();
+            assert_eq!((told.len(), recording.processes().len()), (3, 3), "{recording:?}");
+            for told in &told {
+                let process = recording.process(number(told, "pid"));
+                // What the first one allocates before `main` is not told.
+                let others = number(process, "allocations") - number(told, "allocations");
+                assert!((0..20).contains(&others), "{told}: {process}");
+                assert_eq!(process["exit"]["code"], told["code"], "{process}");
+            }
+        }
+    }
+}
+
+/// The environment, the arguments, the auxiliary vector, descriptors, signals and limits are as
+/// without the recorder; no tracer stays.
+#[test]
+fn the_program_sees_nothing() {
+    let scratch = Scratch::new();
+    for name in ["environment", "surroundings"] {
+        for program in linked(name) {
+            let (_, recording) = job(&program, "one two").both(&scratch);
+            assert!(recording.total("events_lost") == 0, "{recording:?}");
+        }
+    }
+    let auxiliary = scratch.write(
+        "auxiliary.c",
+        "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n
+         int main(int argc, char **argv, char **envp) {
+             char **at = envp;
+             while (*at) at++;
+             // The kinds, and the values that do not depend on addresses.
+             for (unsigned long *pair = (unsigned long *)(at + 1); pair[0]; pair += 2)
+                 printf(\"%lu %lu\\n\", pair[0], pair[1] < 100000 ? pair[1] : 0);
+             char line[300];
+             FILE *status = fopen(\"/proc/self/status\", \"r\");
+             while (fgets(line, sizeof line, status))
+                 if (!strncmp(line, \"TracerPid\", 9) || !strncmp(line, \"Sig\", 3)) fputs(line, stdout);
+             // The arguments follow each other directly, and the environment follows them.
+             printf(\"%d %d\\n\", argc, (int)(envp[0] - argv[0]));
+             free(malloc(100));
+             return 5;
+         }\n",
+    );
+    let program = scratch.file("auxiliary");
+    succeeds(plain_command("cc").arg("-static").arg(&auxiliary).arg("-o").arg(&program));
+    let (outcome, recording) = job(&program, "1 22 333").both(&scratch);
+    assert_eq!(outcome.status, exited(5));
+    assert!(recording.assert_whole().total("allocations") > 0, "{recording:?}");
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors() {
+    let scratch = Scratch::new();
+    for program in linked("closes") {
+        let (_, recording) = job(&program, "").both(&scratch);
+        recording.assert_whole();
+        assert!(recording.total("allocations") >= 6000, "{recording:?}");
+    }
+}
+
+/// Where code may not have been writable (`PR_SET_MDWE`), the recorder is placed all the same.
+#[test]
+fn code_that_may_not_be_written() {
+    let scratch = Scratch::new();
+    let source = scratch.write(
+        "refuses.c",
+        "#include <sys/prctl.h>\n#include <unistd.h>\n
+         int main(int argc, char **argv) { return prctl(65, 1, 0, 0, 0) ? 77 : execv(argv[1], argv + 1); }\n",
+    );
+    let refuses = scratch.file("refuses");
+    succeeds(plain_command("cc").arg(&source).arg("-o").arg(&refuses));
+    let fixed = build("mix", Build::Static);
+    let file = scratch.file("recording.hl");
+    let words = job(&fixed, "1000").recording_words(&file);
+    let outcome = Job::shell(&format!("exec {} {words}", refuses.display())).bare();
+    if outcome.status == exited(77) {
+        return skipped("the kernel does not know PR_SET_MDWE");
+    }
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert!(Recording::open(file).assert_whole().total("allocations") > 500);
+}
+
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_rust_program_for_musl() {
+    let output = directory().join("growth.musl");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/programs/growth.rs");
+    let mut compiler = plain_command("rustc");
+    compiler.args(["--edition", "2024", "-O", "-g", "--target", "x86_64-unknown-linux-musl"]);
+    let done = compiler.arg(source).arg("-o").arg(&output).output().unwrap();
+    if !done.status.success() {
+        return skipped("rustc does not build for x86_64-unknown-linux-musl here");
+    }
+    agrees(|work| job(&output, work), "200");
+}
+
+/// A program in Go has an allocator of its own for Go's blocks; those of its C part are recorded.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn the_c_part_of_a_static_go_program() {
+    let Some(go) = installed("go") else { return };
+    let scratch = Scratch::new();
+    let source = scratch.write(
+        "main.go",
+        "package main\n\n// #include <stdlib.h>\nimport \"C\"\nimport (\"fmt\"; \"sync\")\n
+         func main() {
+             var all sync.WaitGroup
+             for i := 0; i < 4; i++ {
+                 all.Add(1)
+                 go func() {
+                     for j := 0; j < 1000; j++ { C.free(C.malloc(4321)) }
+                     all.Done()
+                 }()
+             }
+             all.Wait()
+             fmt.Println(\"done\")
+         }\n",
+    );
+    let program = scratch.file("mixed");
+    let mut compiler = plain_command(go);
+    compiler.args(["build", "-ldflags", "-linkmode external -extldflags -static", "-o"]).arg(&program).arg(&source);
+    let done = compiler.env("GOCACHE", scratch.file("cache")).env("CGO_ENABLED", "1").output().unwrap();
+    if !done.status.success() {
+        return skipped("go cannot link statically here");
+    }
+    let (outcome, recording) = Job::new([&program]).both(&scratch);
+    assert_eq!(outcome.text(), "done\n");
+    recording.assert_whole();
+    let of_size = recording.total("bytes_allocated") / 4321;
+    assert!((4000..4010).contains(&of_size), "{recording:?}");
+}
+
+/// busybox is stripped: malloc is found by its code. Its applets run in forked children.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_stripped_busybox() {
+    let Some(busybox) = installed("busybox") else { return };
+    let kind = fs::read(&busybox).unwrap();
+    if kind.windows(10).any(|bytes| bytes == b"/ld-linux-") {
+        return skipped("busybox is not linked statically");
+    }
+    let scratch = Scratch::new();
+    let line = "echo one; (echo three; echo two) | busybox sort; x=$(echo four); echo $x; exit 6";
+    let (outcome, recording) = Job::new([busybox.to_str().unwrap(), "sh", "-c", line]).both(&scratch);
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(6), "one\nthree\ntwo\nfour\n"));
+    recording.assert_whole();
+    assert!(recording.processes().len() >= 3 && recording.total("allocations") > 60, "{recording:?}");
+    let (_, recording) = Job::new([busybox.to_str().unwrap(), "awk", "BEGIN { for (i = 0; i < 9999; i++) a[i] = i }"])
+        .both(&scratch);
+    assert!(recording.assert_whole().total("allocations") > 9999, "{recording:?}");
+}
+
+/// `--sample` and `--usable` work there, too.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn samples_and_usable_sizes() {
+    let scratch = Scratch::new();
+    for program in linked("temporary") {
+        let exact = job(&program, "20000").recorded(&scratch).1.total("bytes_allocated");
+        let (_, sample) = job(&program, "20000").option("--sample=1KiB").recorded(&scratch);
+        let estimate = sample.total("bytes_allocated");
+        assert!((exact * 8 / 10..exact * 12 / 10).contains(&estimate), "{exact}: {sample:?}");
+        let (_, usable) = job(&program, "1000").option("--usable").recorded(&scratch);
+        assert!(usable.summary["usable"].is_object() || usable.total("allocations") > 0, "{usable:?}");
+    }
+}
+
+/// A program without an allocator runs as always, and so does one when `heapledger` itself is
+/// traced; the report says why nothing was recorded.
+#[test]
+fn what_is_not_recorded_is_said() {
+    let scratch = Scratch::new();
+    let alone = crate::foreseen::without_allocator(&scratch);
+    let outcome = Job::new([&alone]).with_report().start(Some(&scratch.file("alone.hl"))).outcome();
+    let told = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.status, exited(3), "{told}");
+    assert!(told.contains("nothing was recorded[HL0001]") && told.contains("no allocator that is known"), "{told}");
+    let answer = heapledger(["doctor".as_ref(), build("mix", Build::Static).as_os_str()]).text();
+    assert!(answer.contains("the recorder is placed into it") && answer.contains("HL0105"), "{answer}");
+    let Some(strace) = installed("strace") else { return };
+    let file = scratch.file("traced.hl");
+    let words = job(&build("mix", Build::Static), "100").with_report().recording_words(&file);
+    let outcome = Job::shell(&format!("{} -f -o /dev/null {words}", strace.display())).bare();
+    let told = String::from_utf8_lossy(&outcome.stderr);
+    assert!(outcome.status.success() && told.contains("nothing was recorded[HL0104]"), "{told}");
+}

@@ -1,0 +1,57 @@
+//! The errors of work on a program from outside.
+
+use std::io;
+
+/// The reason why a library was not placed, or a process not worked on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InjectError {
+    /// The library's file cannot be used.
+    #[error("the library to be placed is damaged: {reason}")]
+    Image {
+        /// The reason.
+        reason: String,
+    },
+    /// The process has ended.
+    #[error("the process has ended")]
+    Gone,
+    /// A request to the kernel failed.
+    #[error("{what} failed: {source}")]
+    Request {
+        /// The request.
+        what: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A system call that the process was made to make failed.
+    #[error("the process cannot {what}: {source}")]
+    Call {
+        /// What was attempted in the process.
+        what: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// Memory of the process cannot be read or written.
+    #[error("memory of the process at {address:#x} cannot be {done}: {source}")]
+    Memory {
+        /// `read` or `written`.
+        done: &'static str,
+        /// The address.
+        address: u64,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The process has no mapping of the kernel's code that makes system calls.
+    #[error("the process has no vDSO with a system call")]
+    NoVdso,
+}
+
+impl InjectError {
+    /// Returns a function that makes the error of a request.
+    pub(crate) fn request(what: &'static str) -> impl FnOnce(io::Error) -> InjectError {
+        move |source| InjectError::Request { what, source }
+    }
+}
+
+/// The result of work on a program.
+pub type Result<T, E = InjectError> = std::result::Result<T, E>;
