@@ -140,6 +140,15 @@ pub fn map_shared(fd: i32, length: usize) -> Result<*mut u8, Errno> {
     check(answer).map(ptr::with_exposed_provenance_mut)
 }
 
+/// Maps `length` bytes of the file `fd` for reading.
+pub fn map_file(fd: i32, length: usize) -> Result<*mut u8, Errno> {
+    const PROT_READ: usize = 1;
+    // SAFETY: as for `map_shared`: without MAP_FIXED no existing mapping is affected, and a wrong
+    // descriptor is refused.
+    let answer = unsafe { call(nr::MMAP, [0, length, PROT_READ, MAP_PRIVATE, fd as usize, 0]) };
+    check(answer).map(ptr::with_exposed_provenance_mut)
+}
+
 /// Maps `length` bytes of the file `fd` shared, for reading and writing, in the place of an earlier
 /// mapping: whoever reads there sees the old content or the new.
 ///
@@ -185,7 +194,8 @@ pub fn barrier_of_all_threads() -> bool {
 ///
 /// # Safety
 ///
-/// The range was mapped by [`map_private`] or [`map_shared`], and nothing refers to it any more.
+/// The range was mapped by [`map_private`], [`map_shared`] or [`map_file`], and nothing refers to it
+/// any more.
 pub unsafe fn unmap(start: *mut u8, length: usize) {
     mappings::remove(start.expose_provenance());
     // SAFETY: the caller owns the range and gives it up. The kernel's result is ignored: the only

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering;
 
 use heapledger_core::context::Name;
 use heapledger_core::stamp::Stamp;
-use heapledger_core::{NodeKind, StackId, arch};
-use heapledger_unwind::Sink;
+use heapledger_core::{NodeKind, StackId, arch, sys};
+use heapledger_unwind::{Sink, supplied};
 use heapledger_unwind::modules::Module;
 use heapledger_unwind::nodes::NODE_LENGTH;
 use heapledger_wire::event::{self, Extended, Packed, WORDS_MAX};
@@ -15,7 +15,7 @@ use heapledger_wire::publish::{Producer, WriteError};
 use crate::block::EventWriter;
 use crate::emit::write_extended;
 use crate::process::Process;
-use crate::session;
+use crate::{connect, session};
 
 /// The number of nodes after which the tree takes another page.
 const NODES_PER_PAGE: u64 = 4096 / NODE_LENGTH;
@@ -104,6 +104,22 @@ impl Sink for EventWriter {
         let written = write_extended(producer, arch::ticks(), &event, words);
         self.announced(written);
         !self.announcement_failed
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn supply_modules(&mut self, address: u64) -> bool {
+        let Some((table, length)) = connect::request_modules(session::address(), session::known_page(), address) else {
+            return false;
+        };
+        // SAFETY: `supply` requires whole pages that nobody writes to, and that are its own if it
+        // takes them: just mapped from a file that the tool has sealed, and not used here.
+        let is_taken = unsafe { supplied::supply(table, length) };
+        if !is_taken {
+            // SAFETY: `unmap` requires memory of `map_file` to which nothing refers: see above.
+            unsafe { sys::unmap(table.as_ptr(), length) };
+        }
+        is_taken
     }
 }
 

@@ -12,6 +12,7 @@ use heapledger_core::arch::nr;
 use heapledger_core::sandbox;
 use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::VERSION;
+use heapledger_wire::module_table::TABLE_LENGTH_MAX;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
     ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, ENTRIES_UNKNOWN, NAME_LENGTH, PAGE_LENGTH, PLAN_PENDING,
@@ -305,6 +306,39 @@ pub fn request_entries(address: &Address, thunk: u64, install: impl FnOnce(i32, 
     ENTRIES_MISSED.store(missed.unwrap_or(ENTRIES_UNKNOWN), Ordering::Relaxed);
 }
 
+/// Asks for the table of the process's modules, because the module of an address is not known.
+/// Returns the address and the length of the table in memory; `None` if the address is in no
+/// module, or the recorder cannot tell.
+pub(crate) fn request_modules(
+    address: &Address,
+    page: Option<&'static SessionPage>,
+    unknown: u64,
+) -> Option<(NonNull<u8>, usize)> {
+    if sandbox::is_entered() || page.is_some_and(SessionPage::is_stalled) {
+        return None;
+    }
+    let ask = || {
+        let mut timeout = Timeout::new(address, page);
+        let socket = Socket::connect(address, &mut timeout).ok()?;
+        let arguments = RequestArguments { kind: RequestKind::Modules, image: 0, fork: 0, node_base: 0 };
+        socket.send(&message(address, arguments, unknown), &mut timeout).ok()?;
+        let (mut answer, mut descriptors) = socket.receive(&mut timeout).ok()?;
+        if answer.refused == 0 && answer.image == PLAN_PENDING {
+            let mut timeout = Timeout::Entries(Timeout::PLAN_NANOSECONDS, Watchdog::new(0));
+            (answer, descriptors) = socket.receive(&mut timeout).ok()?;
+        }
+        let length = usize::try_from(answer.common_length).ok().filter(|&length| length != 0)?;
+        if answer.refused != 0 || length > TABLE_LENGTH_MAX {
+            return None;
+        }
+        let table = sys::map_file(descriptors.first().ok()?, length).ok()?;
+        Some((NonNull::new(table)?, length))
+    };
+    // The socket, and the table's file.
+    const DESCRIPTORS: i32 = 2;
+    if has_free_descriptors(DESCRIPTORS) { ask() } else { sys::with_descriptors(DESCRIPTORS, ask)? }
+}
+
 /// True if the program has `count` free descriptors. Checked before the request, because an answer
 /// for which there is no room would leave an image behind that nobody writes to. Other obstacles,
 /// such as a sandbox, are left for the request itself to meet.
@@ -363,6 +397,7 @@ fn ask(address: &Address, page: Option<&'static SessionPage>, arguments: Request
     })
 }
 
+/// Returns the bytes of a request. `thunk` is what [`Request::thunk`] is for its kind.
 fn message(address: &Address, arguments: RequestArguments, thunk: u64) -> [u8; REQUEST_LENGTH] {
     let RequestArguments { kind, image, fork, node_base } = arguments;
     let thread = sys::thread_id();

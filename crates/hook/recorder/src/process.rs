@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
 use heapledger_thread::{self as thread, FreeList, KeyFunctions};
-use heapledger_unwind::{bounds, rules, tree, walk};
+use heapledger_unwind::{bounds, rules, supplied, tree, walk};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{IN_OTHER_NETWORK, ImageCounters, RequestKind, SessionPage};
@@ -231,8 +231,11 @@ impl Process {
             let kind = if session::is_late() { RequestKind::Attach } else { RequestKind::Image };
             RequestArguments { kind, image: 0, fork: 0, node_base: 0 }
         } else {
-            // SAFETY: in a fresh child there is one thread.
-            unsafe { tree::start_child() };
+            // SAFETY: in a fresh child there is one thread, which is here.
+            unsafe {
+                tree::start_child();
+                supplied::start_child();
+            }
             rules::start_child();
             walk::start_child();
             thread::start_child();

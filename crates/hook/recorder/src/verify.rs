@@ -33,6 +33,8 @@ pub type Backtrace = unsafe extern "C" fn(*mut *mut c_void, i32) -> i32;
 
 /// The largest number of the recorder's frames between the program and `backtrace`.
 const OWN_MAX: usize = 16;
+/// The largest size of the library that does the work of `backtrace`, in bytes.
+const UNWINDER_MAX: u64 = 4 << 20;
 /// The number of stacks with a mismatch that an image describes.
 const DESCRIBED_MAX: usize = 8;
 /// The number of frames of a described stack that precede the one that differs.
@@ -108,8 +110,14 @@ fn both_stacks(block: &mut ThreadBlock, return_address: u64, id: StackId) -> Opt
     // SAFETY: the workspace is this thread's, mapped above or earlier, and never unmapped; its
     // parts are lent once at a time, here and in `describe`.
     let (ours, is_truncated) = read_back(id, unsafe { &mut (*space).ours })?;
-    let unwinder = modules::find(UNWINDER.load(Ordering::Relaxed))?;
-    if ours.iter().any(|&address| unwinder.contains(address)) {
+    let unwinder = UNWINDER.load(Ordering::Relaxed);
+    let module = modules::find(unwinder);
+    // If modules are known from a table, it may be older than the library, which is small.
+    let is_in_unwinder = |address: u64| match &module {
+        Some(module) => module.contains(address),
+        None => address.abs_diff(unwinder) < UNWINDER_MAX,
+    };
+    if ours.iter().any(|&address| is_in_unwinder(address)) {
         return None;
     }
     // SAFETY: `call_on` requires `backtrace`, its array, and the aligned end of a stack that nobody

@@ -3,11 +3,18 @@
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, Encoding, EndianSlice, NativeEndian, UnwindSection};
+use gimli::{
+    BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, Encoding, EndianSlice, NativeEndian, ParsedEhFrameHdr,
+    UnwindSection,
+};
+use heapledger_wire::module_table;
 
 use crate::arch::Rule;
-use crate::row::Row;
-use crate::{Sink, generated, modules, rules};
+use crate::generated::{self, Generated};
+use crate::modules::FoundModule;
+use crate::row::{Description, Row};
+use crate::supplied::SuppliedModule;
+use crate::{Sink, modules, rules, supplied};
 
 /// Computes the rule of a return address and caches it. `None` if nothing is known about the
 /// address, or its module could not be announced: then nothing is cached, because that may be
@@ -17,13 +24,17 @@ use crate::{Sink, generated, modules, rules};
 pub(crate) fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
     let lookup = return_address.wrapping_sub(1);
     let epoch = modules::epoch();
-    let rule = if let Some(module) = modules::find(lookup) {
-        if !modules::announce(&module, epoch, sink) {
-            return None;
+    let rule = if let Some(mut module) = modules::find(lookup) {
+        // The tool may make rules from the module's code.
+        if !module.may_have_rules() && supplied::ask(lookup, sink) {
+            module = modules::find(lookup)?;
         }
-        evaluate(lookup, &module).unwrap_or_else(|| generated::rule_without_information(&module))
+        rule_in_module(lookup, &module, epoch, sink)?
     } else {
-        generated::compute(return_address, epoch, sink)?
+        match generated::compute(return_address, epoch, sink)? {
+            Generated::Rule(rule) => rule,
+            Generated::Module => rule_in_module(lookup, &modules::find(lookup)?, epoch, sink)?,
+        }
     };
     if let Some(cache) = rules::cache().filter(|_| rule != Rule::NOT_CODE) {
         cache.put(return_address, rule);
@@ -37,53 +48,143 @@ pub(crate) fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> 
     Some(rule)
 }
 
-/// Searches `.eh_frame_hdr` for the description of an address, and evaluates the row of the
-/// address.
-fn evaluate(lookup: u64, module: &modules::FoundModule) -> Option<Rule> {
-    let bytes = |from: u64| {
-        // SAFETY: the dynamic linker says that this module is mapped up to `end` and that its
-        // unwind information starts at `from`, inside it. The module cannot be unloaded while one
-        // of its functions is on our stack; if the stack is wrong and it is unloaded all the same,
-        // this read has the same risk as every C++ throw. The header and the frames are in one
-        // read-only segment in practice; we read no further than the lengths found there say.
-        unsafe {
-            core::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(from as usize), (module.end - from) as usize)
+/// Returns the rule of an address in a module, and announces the module. `None` if that failed.
+fn rule_in_module(lookup: u64, module: &FoundModule, epoch: u32, sink: &mut dyn Sink) -> Option<Rule> {
+    if !modules::announce(module, epoch, sink) {
+        return None;
+    }
+    Some(evaluate(lookup, module).unwrap_or_else(|| generated::rule_without_information(module)))
+}
+
+/// Searches the unwind information of a module for the description of an address, and evaluates the
+/// row of the address.
+fn evaluate(lookup: u64, module: &FoundModule) -> Option<Rule> {
+    let own = Frames::of_header(module);
+    if let Some((own, description)) = own.as_ref().and_then(|own| Some((own, own.describe(lookup)?))) {
+        return own.rule(lookup, &description);
+    }
+    let supplied = module.supplied();
+    let found = supplied.and_then(|supplied| Frames::of_section(module, supplied));
+    if let Some((found, description)) = found.as_ref().and_then(|found| Some((found, found.describe(lookup)?))) {
+        return found.rule(lookup, &description);
+    }
+    if let Some(generated) = supplied.and_then(Frames::generated) {
+        let lookup = lookup.wrapping_sub(module.start);
+        if let Some(description) = generated.describe(lookup) {
+            return generated.rule(lookup, &description);
         }
-    };
-    if module.eh_frame_hdr < module.start || module.eh_frame_hdr >= module.end {
-        return None;
     }
-    let bases = BaseAddresses::default().set_eh_frame_hdr(module.eh_frame_hdr);
-    let header_bytes = bytes(module.eh_frame_hdr);
-    let header = EhFrameHdr::new(header_bytes, NativeEndian).parse(&bases, 8).ok()?;
-    let gimli::Pointer::Direct(frames_at) = header.eh_frame_ptr() else { return None };
-    if frames_at < module.start || frames_at >= module.end {
-        return None;
+    // Nothing calls from just before a function: the function's address was stored for the
+    // outermost frame to return to, as `makecontext` does with `__start_context`.
+    let next = lookup.wrapping_add(1);
+    let is_start = |frames: &Frames<'_>| frames.describe(next).is_some_and(|at| at.initial_address() == next);
+    (own.as_ref().is_some_and(is_start) || found.as_ref().is_some_and(is_start)).then_some(Rule::END)
+}
+
+type Bytes<'module> = EndianSlice<'module, NativeEndian>;
+
+/// An `.eh_frame` of a module, and a way to find descriptions in it.
+struct Frames<'module> {
+    section: EhFrame<Bytes<'module>>,
+    bases: BaseAddresses,
+    index: Index<'module>,
+}
+
+/// A way to find the description of an address.
+enum Index<'module> {
+    /// The module's `.eh_frame_hdr`.
+    Header { bytes: &'module [u8], at: u64, frames_at: u64, header: ParsedEhFrameHdr<Bytes<'module>> },
+    /// Pairs of offsets, the first of which is counted from `start`.
+    Pairs { pairs: &'module [[u8; 8]], start: u64 },
+}
+
+impl<'module> Frames<'module> {
+    /// Returns the information behind the module's `.eh_frame_hdr`.
+    fn of_header(module: &'module FoundModule) -> Option<Frames<'module>> {
+        if module.eh_frame_hdr < module.start || module.eh_frame_hdr >= module.end {
+            return None;
+        }
+        let at = module.eh_frame_hdr;
+        // SAFETY: the dynamic linker, the program's headers or the tool say that this module is
+        // mapped up to `end` and that its unwind information starts here, inside it. The module
+        // cannot be unloaded while one of its functions is on our stack; if the stack is wrong and
+        // it is unloaded all the same, this read has the same risk as every C++ throw. The header
+        // and the frames are in one read-only segment in practice; we read no further than the
+        // lengths found there say.
+        let bytes = unsafe { bytes(at, module.end - at) };
+        let bases = BaseAddresses::default().set_eh_frame_hdr(at);
+        let header = EhFrameHdr::new(bytes, NativeEndian).parse(&bases, 8).ok()?;
+        let gimli::Pointer::Direct(frames_at) = header.eh_frame_ptr() else { return None };
+        if frames_at < module.start || frames_at >= module.end {
+            return None;
+        }
+        Some(Frames {
+            // SAFETY: as for the header, in whose segment the frames are.
+            section: EhFrame::new(unsafe { self::bytes(frames_at, module.end - frames_at) }, NativeEndian),
+            bases: bases.set_eh_frame(frames_at),
+            index: Index::Header { bytes, at, frames_at, header },
+        })
     }
-    let bases = bases.set_eh_frame(frames_at);
-    let frames: EhFrame<EndianSlice<'_, NativeEndian>> = EhFrame::new(bytes(frames_at), NativeEndian);
-    let describe = |address: u64| {
-        let found = match search(header_bytes, address.wrapping_sub(module.eh_frame_hdr) as i64) {
-            Searched::Found(offset) => module.eh_frame_hdr.wrapping_add_signed(offset),
-            Searched::Missing => return None,
-            Searched::Unable => header.table()?.lookup(address, &bases).ok()?.direct().ok()?,
+
+    /// Returns the module's `.eh_frame` that has no header, with the index that was supplied.
+    fn of_section(module: &'module FoundModule, supplied: &'module SuppliedModule) -> Option<Frames<'module>> {
+        let index = supplied.record.found;
+        let (at, end) = (index.frames_at, index.frames_at.checked_add(index.frames_length)?);
+        if index.pairs == 0 || at < module.start || end > module.end {
+            return None;
+        }
+        // SAFETY: the tool has read in the module's file that this part of it is `.eh_frame`, which
+        // is loaded with it; as in `of_header`, the module is not unloaded meanwhile.
+        let section = EhFrame::new(unsafe { bytes(at, index.frames_length) }, NativeEndian);
+        let bases = BaseAddresses::default().set_eh_frame(at);
+        Some(Frames { section, bases, index: Index::Pairs { pairs: supplied.pairs(&index), start: module.start } })
+    }
+
+    /// Returns the information that was generated from the module's code: all addresses in it are
+    /// offsets from the start of the module.
+    fn generated(supplied: &'module SuppliedModule) -> Option<Frames<'module>> {
+        let pairs = supplied.pairs(&supplied.record.generated);
+        let section = EhFrame::new(supplied.generated_frames(), NativeEndian);
+        let bases = BaseAddresses::default().set_eh_frame(0);
+        (!pairs.is_empty()).then_some(Frames { section, bases, index: Index::Pairs { pairs, start: 0 } })
+    }
+
+    /// Returns the description that covers an address.
+    fn describe(&self, address: u64) -> Option<Description<'module>> {
+        let offset = match &self.index {
+            Index::Header { bytes, at, frames_at, header } => {
+                let found = match search(bytes, address.wrapping_sub(*at) as i64) {
+                    Searched::Found(offset) => at.wrapping_add_signed(offset),
+                    Searched::Missing => return None,
+                    Searched::Unable => header.table()?.lookup(address, &self.bases).ok()?.direct().ok()?,
+                };
+                usize::try_from(found.checked_sub(*frames_at)?).ok()?
+            }
+            Index::Pairs { pairs, start } => module_table::search(pairs, address.checked_sub(*start)?)? as usize,
         };
-        let offset = EhFrameOffset(usize::try_from(found.checked_sub(frames_at)?).ok()?);
-        frames
-            .fde_from_offset(&bases, offset, EhFrame::cie_from_offset)
+        self.section
+            .fde_from_offset(&self.bases, EhFrameOffset(offset), EhFrame::cie_from_offset)
             .ok()
             .filter(|description| description.contains(address))
-    };
-    let Some(description) = describe(lookup) else {
-        // Nothing calls from just before a function: the function's address was stored for the
-        // outermost frame to return to, as `makecontext` does with `__start_context`.
-        let is_start = |address: u64| describe(address).is_some_and(|next| next.initial_address() == address);
-        return is_start(lookup.wrapping_add(1)).then_some(Rule::END);
-    };
-    let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 5 };
-    let is_signal = description.is_signal_trampoline();
-    let row = Row::at(lookup, &description, &frames, &bases)?;
-    Some(Rule::from_row(&row, is_signal, &frames, encoding))
+    }
+
+    /// Returns the rule that a description has for an address.
+    fn rule(&self, address: u64, description: &Description<'_>) -> Option<Rule> {
+        let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 5 };
+        let row = Row::at(address, description, &self.section, &self.bases)?;
+        Some(Rule::from_row(&row, description.is_signal_trampoline(), &self.section, encoding))
+    }
+}
+
+/// Returns the memory of a module.
+///
+/// # Safety
+///
+/// The range is mapped, and neither changes nor is unmapped while the result is used.
+unsafe fn bytes<'module>(start: u64, length: u64) -> &'module [u8] {
+    // SAFETY: `from_raw_parts` requires memory that is readable and does not change meanwhile: this
+    // function's `# Safety` says so.
+    unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(start as usize), length as usize) }
 }
 
 /// The result of [`search`].

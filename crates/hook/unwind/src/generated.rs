@@ -18,7 +18,7 @@ use heapledger_core::{GENERATED_CODE, sandbox, sys};
 
 use crate::arch::Rule;
 use crate::modules::{self, FoundModule, Module};
-use crate::{PAGE, Sink};
+use crate::{PAGE, Sink, supplied};
 
 use self::maps::Run;
 
@@ -45,10 +45,19 @@ const REFUSED_UNTIL: u32 = 256;
 static REFUSED: [AtomicU64; REFUSED_MAX] = [const { AtomicU64::new(0) }; REFUSED_MAX];
 static REFUSED_LOOKUPS: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the rule of a return address that is in no module, and announces the memory around it.
-/// [`Rule::NOT_CODE`] if nothing is executed there; then it must not be cached. `None` if that is
-/// not known, or the memory could not be announced.
-pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> Option<Rule> {
+/// The rule of a return address that was in no known module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Generated {
+    /// The rule of generated code.
+    Rule(Rule),
+    /// The address is in a module that is known now.
+    Module,
+}
+
+/// Returns the rule of a return address that is in no known module, and announces the memory around
+/// it. [`Rule::NOT_CODE`] if nothing is executed there; then it must not be cached. `None` if that
+/// is not known, or the memory could not be announced.
+pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> Option<Generated> {
     let lookup = return_address.wrapping_sub(1);
     if OF_EPOCH.swap(epoch, Ordering::Relaxed) != epoch {
         forget();
@@ -58,15 +67,21 @@ pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> O
             return None;
         }
         if is_refused(lookup) {
-            return Some(Rule::NOT_CODE);
+            return Some(Generated::Rule(Rule::NOT_CODE));
         }
         let Some(Run { start, end, is_named_file, .. }) = maps::executable_around(lookup).ok()? else {
             refuse(lookup);
-            return Some(Rule::NOT_CODE);
+            return Some(Generated::Rule(Rule::NOT_CODE));
         };
-        // Modules may be loaded that nobody has listed, if the linker cannot be asked.
-        if is_named_file && !modules::can_ask_linker() {
-            return None;
+        if is_named_file {
+            // A library may have been loaded since the table was made.
+            if supplied::ask(lookup, sink) {
+                return Some(Generated::Module);
+            }
+            // There may be modules that nobody has listed, if the linker cannot be asked.
+            if !modules::can_ask_linker() {
+                return None;
+            }
         }
         if !sink.module(&Module { start, end, bias: 0, epoch, build_id: &[], path: GENERATED_CODE }) {
             return None;
@@ -77,7 +92,8 @@ pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> O
             forget();
         }
     }
-    Some(if is_trampoline(return_address)? { Rule::TRAMPOLINE } else { Rule::FRAME_POINTER })
+    let rule = if is_trampoline(return_address)? { Rule::TRAMPOLINE } else { Rule::FRAME_POINTER };
+    Some(Generated::Rule(rule))
 }
 
 /// Returns the rule of a return address in a module that has no unwind information for it.

@@ -7,6 +7,8 @@
 //! in a tree shared by all threads ([`tree`]); a remembered frame carries its node, so only new
 //! frames are looked up. The scopes that the program declares are nodes there too ([`context`]).
 //!
+//! Modules are asked for from the dynamic linker ([`modules`]); if it cannot tell, the tool supplies
+//! a table of them ([`supplied`]), which may have rules that the tool has generated from their code.
 //! A frame in a module without a usable rule ends the stack. Code that belongs to no module has
 //! rules of its own (`generated`); the nodes of frames whose callers these do not prove say so.
 #![no_std]
@@ -23,6 +25,7 @@ pub mod modules;
 pub mod nodes;
 mod row;
 pub mod rules;
+pub mod supplied;
 pub mod tree;
 pub mod walk;
 
@@ -51,4 +54,10 @@ pub trait Sink {
     /// Announces a module that is seen for the first time in this epoch.
     #[must_use]
     fn module(&mut self, module: &modules::Module<'_>) -> bool;
+    /// Asks the tool for a table of the modules, because an address is in code of a file that
+    /// belongs to no known module. True if a table has been [supplied](supplied::supply).
+    fn supply_modules(&mut self, address: u64) -> bool {
+        let _ = address;
+        false
+    }
 }

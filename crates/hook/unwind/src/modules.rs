@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::lock::Lock;
 
+use crate::supplied::{self, SuppliedModule};
 use crate::{Sink, rules};
 
 /// A module as it is announced to the reader.
@@ -27,8 +28,8 @@ pub struct Module<'a> {
     pub path: &'a [u8],
 }
 
-/// A module as the dynamic linker has it.
-#[derive(Clone, Copy, Debug)]
+/// A module as the dynamic linker, the list, or the supplied table has it.
+#[derive(Debug)]
 pub struct FoundModule {
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -37,10 +38,11 @@ pub struct FoundModule {
 }
 
 /// The source of a module's path and bias.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Origin {
     Linker(*const LinkMap),
     Listed(&'static Listed),
+    Supplied(SuppliedModule),
 }
 
 // SAFETY: the name that it points to is only read.
@@ -60,11 +62,12 @@ impl FoundModule {
     /// Returns the value to subtract from an address to get the module's own, and the module's
     /// path; empty for the program itself. Both are valid while the module is loaded.
     pub fn bias_and_path(&self) -> (u64, &[u8]) {
-        let (bias, name) = match self.origin {
+        let (bias, name) = match &self.origin {
             // SAFETY: the dynamic linker gave this link map for a module that is mapped; this
             // function is for modules that stay so while its result is used.
-            Origin::Linker(map) => unsafe { ((*map).addr, (*map).name) },
+            &Origin::Linker(map) => unsafe { ((*map).addr, (*map).name) },
             Origin::Listed(module) => (module.bias, module.name),
+            Origin::Supplied(module) => return (module.record.bias, module.path()),
         };
         if name.is_null() {
             return (bias, &[]);
@@ -72,6 +75,32 @@ impl FoundModule {
         // SAFETY: a NUL-terminated string that lives as long as the link map, or by the contract of
         // `list`.
         (bias, unsafe { CStr::from_ptr(name) }.to_bytes())
+    }
+}
+
+impl FoundModule {
+    /// True if it has an `.eh_frame_hdr`.
+    fn has_header(&self) -> bool {
+        self.contains(self.eh_frame_hdr)
+    }
+
+    /// False if it certainly has no unwind information.
+    pub(crate) fn may_have_rules(&self) -> bool {
+        self.has_header() || self.supplied().is_some()
+    }
+
+    /// Returns the module as the supplied table has it, if it comes from there.
+    pub(crate) fn supplied(&self) -> Option<&SuppliedModule> {
+        match &self.origin {
+            Origin::Supplied(module) => Some(module),
+            Origin::Linker(_) | Origin::Listed(_) => None,
+        }
+    }
+
+    fn from_table(module: SuppliedModule) -> FoundModule {
+        let record = module.record;
+        let (start, end, eh_frame_hdr) = (record.start, record.end, record.eh_frame_hdr);
+        FoundModule { start, end, eh_frame_hdr, origin: Origin::Supplied(module) }
     }
 }
 
@@ -256,6 +285,7 @@ pub fn epoch() -> u32 {
 /// from now on.
 pub fn advance_epoch() {
     EPOCH.fetch_add(1, Ordering::SeqCst);
+    supplied::forget();
     rules::clear();
     for known in &KNOWN {
         known.store(0, Ordering::Relaxed);
@@ -265,17 +295,21 @@ pub fn advance_epoch() {
 /// Returns the module that covers an address. Lock-free and allocation-free: `_dl_find_object`, in
 /// glibc since 2.35, is made for unwinders. The modules passed to [`list`] are used without that
 /// function, in static programs, whose bounds it does not know, and for programs of which it knows
-/// only the segment around the address. A module without `.eh_frame_hdr` is found, too: no rule
-/// leads out of its frames, but they are its own.
+/// only the segment around the address. The [supplied] modules come before those. A module without
+/// unwind information is found, too: no rule leads out of its frames, but they are its own.
 pub fn find(address: u64) -> Option<FoundModule> {
-    let found = dl_find_object().and_then(|find| ask_linker(find, address));
-    let with_rules = found.filter(|found| found.contains(found.eh_frame_hdr));
-    let from_list = || {
-        let found = listed().find(|module| (module.start..module.end).contains(&address))?;
+    let from_linker = dl_find_object().and_then(|find| ask_linker(find, address));
+    if from_linker.as_ref().is_some_and(FoundModule::has_header) {
+        return from_linker;
+    }
+    if let Some(supplied) = supplied::find(address) {
+        return Some(FoundModule::from_table(supplied));
+    }
+    let listed = listed().find(|module| (module.start..module.end).contains(&address)).map(|found| {
         let Listed { start, end, eh_frame_hdr, .. } = *found;
-        Some(FoundModule { start, end, eh_frame_hdr, origin: Origin::Listed(found) })
-    };
-    with_rules.or_else(from_list).or(found)
+        FoundModule { start, end, eh_frame_hdr, origin: Origin::Listed(found) }
+    });
+    listed.or(from_linker)
 }
 
 fn ask_linker(find: DlFindObjectFunction, address: u64) -> Option<FoundModule> {

@@ -10,6 +10,7 @@
 //! - [`ring`]: a single-producer, single-consumer ring of 64-bit words.
 //! - [`entries`]: the calling shapes of the entry points of allocators inside programs.
 //! - [`event`]: the encoding of events in words.
+//! - [`module_table`]: the modules of a program whose C library cannot be asked about them.
 //! - [`publish`]: the producer's side of a ring: waiting, waking, writing.
 //! - [`stall`]: how a waiting thread detects that the recorder is stalled.
 //! - [`placed`]: what a library that is placed into a program is given.
@@ -24,6 +25,7 @@ pub mod armed;
 pub mod entries;
 pub mod event;
 pub mod placed;
+pub mod module_table;
 pub mod publish;
 pub mod redirection;
 pub mod replay;
@@ -32,4 +34,4 @@ pub mod session;
 pub mod stall;
 
 /// The protocol's version, in the handshake and in the session page.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;

@@ -3,7 +3,7 @@
 //! A request is one [`Request`] on a fresh `SOCK_SEQPACKET` connection to the session's abstract
 //! address; the answer is one [`Answer`] with descriptors (`SCM_RIGHTS`): for an image or a fork
 //! the common ring, the requester's own ring and the session page, in this order; for a ring just
-//! the ring; for a plan its file.
+//! the ring; for a plan or a table of modules its file.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -230,6 +230,9 @@ pub enum RequestKind {
     Entries = 6,
     /// First contact of a program that ran before the session began.
     Attach = 7,
+    /// Asks for the table of the process's modules ([`module_table`](crate::module_table)), because
+    /// an address is in code of a file that the program knows no module for.
+    Modules = 8,
 }
 
 /// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native
@@ -258,7 +261,8 @@ pub struct Request {
     /// The allocator's version: an
     /// [`AllocatorVersion`](heapledger_core::allocator::AllocatorVersion).
     pub allocator_version: u32,
-    /// For a plan: the address of the thunk to which redirected entries lead; otherwise 0.
+    /// For a plan: the address of the thunk to which redirected entries lead. For a table of
+    /// modules: the address whose module is not known. Otherwise 0.
     pub thunk: u64,
     /// For an image: the number of entries that were to be redirected and were not;
     /// [`ENTRIES_UNKNOWN`] if the program has got no plan. Otherwise 0.
@@ -301,14 +305,15 @@ pub struct Answer {
     /// The image's number in the session.
     pub image: u32,
     /// Bytes of the common ring's mapping. For a plan: its bytes without the code; 0 if there is
-    /// nothing to redirect, and no descriptor follows.
+    /// nothing to redirect, and no descriptor follows. For a table of modules: its bytes; 0 if the
+    /// address is in none, and no descriptor follows.
     pub common_length: u64,
     /// Bytes of the own ring's mapping. For a plan: the number of entries that should be redirected
     /// (the plan may lack some), or [`ENTRIES_UNKNOWN`].
     pub ring_length: u64,
 }
 
-/// The [`Answer::image`] that says that a plan is being made: another answer follows. So a program
+/// The [`Answer::image`] that says that a plan or a table is being made: another answer follows. So a program
 /// waits for a plan as long as it takes, but not for a recorder that stands still.
 pub const PLAN_PENDING: u32 = 1;
 

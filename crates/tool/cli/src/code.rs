@@ -153,7 +153,9 @@ codes! {
     NoUnwindInformation = 12 {
         cause: "The file has no `.eh_frame_hdr`: it was built with `-fno-asynchronous-unwind-tables` or the like, or linked with \
                 `--no-eh-frame-hdr`, or a tool has removed it.",
-        consequence: "A stack ends at the first function of that file: callers are missing. Counts and sizes are right.",
+        consequence: "`record` makes rules from the machine code of that file. Where they are not certain, a stack ends at a \
+                      function of that file: callers are missing, and the stack counts as incomplete. Counts and sizes are \
+                      right. `check` and `run --phc` have no such rules.",
         remedy: "Build it with `-fasynchronous-unwind-tables` (the default of gcc and clang on this processor), and link it with \
                  `-Wl,--eh-frame-hdr`.",
     }
@@ -258,9 +260,10 @@ codes! {
     }
     /// The C library is too old to unwind
     OldLibrary = 31 {
-        cause: "glibc before 2.35 has no `_dl_find_object`, by which unwind information is found without locks.",
-        consequence: "Allocations are recorded, but without stacks.",
-        remedy: "Run on a distribution with glibc 2.35 or newer (Debian 12, Ubuntu 22.04, RHEL 10).",
+        cause: "glibc before 2.35 has no `_dl_find_object`, by which unwind information is found without locks. `record` tells \
+                its library the modules instead; `check` and `run --phc` have nobody who could.",
+        consequence: "Stacks of `record` are whole. Those of `check` and `run --phc` end at the first library.",
+        remedy: "Use these on a distribution with glibc 2.35 or newer (Debian 12, Ubuntu 22.04, RHEL 10).",
     }
     /// There is no place for the recorder's library
     NoLibraryPlace = 32 {

@@ -30,6 +30,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::RecordError;
 use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
+use crate::module_table;
 use crate::process::{self, Description};
 use crate::redirection::{self, Made};
 use crate::session::Session;
@@ -322,6 +323,10 @@ impl State {
             self.send_plan(&request, connection);
             return true;
         }
+        if request.version == heapledger_wire::VERSION && request.kind == RequestKind::Modules as u32 {
+            self.send_modules(&request, connection);
+            return true;
+        }
         match self.grant(&request, connection.as_fd()) {
             Some((answer, descriptors)) => send(connection, answer, &descriptors),
             None => send(connection, Answer { refused: 1, image: 0, common_length: 0, ring_length: 0 }, &[]),
@@ -347,6 +352,23 @@ impl State {
         };
         if std::thread::Builder::new().name("entries".into()).spawn(make).is_err() {
             send(connection, unknown, &[]);
+        }
+    }
+
+    /// Sends the table of a process's modules. Another thread makes it, as for a plan.
+    fn send_modules(&self, request: &Request, connection: &OwnedFd) {
+        let none = Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 };
+        let (Some((pid, _)), Ok(answered)) = (self.peer(connection.as_fd()), connection.try_clone()) else {
+            return send(connection, none, &[]);
+        };
+        let address = request.thunk;
+        send(connection, Answer { image: PLAN_PENDING, ..none }, &[]);
+        let make = move || match module_table::of_process(pid, address) {
+            Some(table) => send(&answered, Answer { common_length: table.length as u64, ..none }, &[table.fd]),
+            None => send(&answered, none, &[]),
+        };
+        if std::thread::Builder::new().name("modules".into()).spawn(make).is_err() {
+            send(connection, none, &[]);
         }
     }
 

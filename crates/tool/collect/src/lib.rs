@@ -35,6 +35,7 @@ mod libraries;
 mod log;
 mod lost;
 mod memory;
+mod module_table;
 mod modules;
 mod nodes;
 mod options;

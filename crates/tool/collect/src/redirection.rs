@@ -4,7 +4,7 @@
 //! and the files through its own root. What a file has is kept, so a program that is started a
 //! thousand times is examined once.
 
-mod maps;
+pub(crate) mod maps;
 mod stubs;
 
 use std::collections::HashMap;
@@ -33,17 +33,29 @@ const FILES_MAX: usize = 4096;
 
 /// The allocators of the files that have been examined. One table for the process, so that the
 /// command, which says what will be recorded, has done the work before the program waits for it.
-static FILES: LazyLock<Mutex<HashMap<FileKey, Arc<OnceLock<Allocators>>>>> = LazyLock::new(Mutex::default);
+static FILES: LazyLock<Mutex<HashMap<ExaminedAs, Arc<OnceLock<Allocators>>>>> = LazyLock::new(Mutex::default);
+
+/// A file, whether it may be a program, and how the program that has it is linked.
+type ExaminedAs = (FileKey, bool, Linking);
 
 /// A file that has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FileKey {
+pub(crate) struct FileKey {
     device: u64,
     inode: u64,
     length: u64,
     modified: (i64, i64),
-    may_be_program: bool,
-    linking: Linking,
+}
+
+impl FileKey {
+    pub(crate) fn of(metadata: &fs::Metadata) -> FileKey {
+        FileKey {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
 }
 
 /// An allocator in a file, and how its entries are redirected.
@@ -56,11 +68,11 @@ struct ModulePlan {
     headers: Arc<Headers>,
 }
 
-/// A plan's file.
+/// The file of a plan, or of a table of modules.
 #[derive(Debug)]
 pub(crate) struct PlanFile {
     pub(crate) fd: OwnedFd,
-    /// The bytes of the plan without its code.
+    /// The bytes of the plan without its code, or of the table.
     pub(crate) length: usize,
 }
 
@@ -219,14 +231,7 @@ fn allocators_of(
 /// Returns the allocators in a file that are redirected. A file is examined once: who asks
 /// meanwhile waits for the result.
 fn allocators_in(file: &Path, metadata: &fs::Metadata, may_be_program: bool, linking: Linking) -> Allocators {
-    let key = FileKey {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        length: metadata.len(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-        may_be_program,
-        linking,
-    };
+    let key = (FileKey::of(metadata), may_be_program, linking);
     let cell = {
         let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
         match files.get(&key) {
@@ -240,7 +245,7 @@ fn allocators_in(file: &Path, metadata: &fs::Metadata, may_be_program: bool, lin
 
 /// Returns the path by which a module's file can be read, with the file's data. `None` if it is not
 /// there, or another file has taken its place.
-fn file_of(pid: u32, module: &Mapped, is_executable: bool) -> Option<(PathBuf, fs::Metadata)> {
+pub(crate) fn file_of(pid: u32, module: &Mapped, is_executable: bool) -> Option<(PathBuf, fs::Metadata)> {
     if is_executable {
         // That link leads to the very file.
         let file = PathBuf::from(format!("/proc/{pid}/exe"));
@@ -371,7 +376,7 @@ fn is_known_without(path: &Path) -> bool {
 }
 
 /// Returns a file in memory with these bytes, which nobody can change, and which may be executed.
-fn sealed_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn sealed_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Kernels before 6.3 do not know the flag; some later ones are configured to require it.
     let fd = rustix::fs::memfd_create(c"heapledger", flags | MemfdFlags::EXEC)

@@ -73,6 +73,7 @@ mod stamps;
 mod stamps_c;
 mod static_programs;
 mod stories;
+mod supplied;
 mod symbols;
 mod target_memory;
 mod timeline;

@@ -12,7 +12,7 @@ use crate::harness::{Build, HEAPLEDGER, Job, Recording, Scratch, build, heapledg
 /// Records with verification and checks that no stack differs. Returns the number of compared
 /// stacks.
 #[track_caller]
-fn verified(job: Job, scratch: &Scratch) -> i64 {
+pub(crate) fn verified(job: Job, scratch: &Scratch) -> i64 {
     let (_, recording) = job.option("--verify-stacks").timeout(Duration::from_secs(600)).both(scratch);
     let compared = recording.total("stacks_verified");
     assert_eq!(recording.total("stacks_mismatched"), 0, "{:#}\n{recording:?}", mismatches(&recording));
@@ -181,13 +181,13 @@ fn by_the_million() {
     assert!(all >= 1_000_000, "only {all} stacks");
 }
 
-struct Workload {
-    name: &'static str,
-    job: Job,
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    pub(crate) job: Job,
 }
 
 /// Returns real programs and fixtures, each `size` times as large as for a quick test.
-fn workloads(scratch: &Scratch, size: usize) -> Vec<Workload> {
+pub(crate) fn workloads(scratch: &Scratch, size: usize) -> Vec<Workload> {
     let mut workloads = vec![];
     let mut add = |name, job: Job| workloads.push(Workload { name, job: job.directory(scratch.path()) });
     let is_long = size > 1;

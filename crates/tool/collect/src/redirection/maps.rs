@@ -19,26 +19,26 @@ const ADDRESS_END: u64 = 1 << 47;
 
 /// The mappings of a process.
 #[derive(Debug, Default)]
-pub(super) struct Mappings {
+pub(crate) struct Mappings {
     mapped: Vec<Mapped>,
 }
 
 /// A mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mapped {
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(crate) struct Mapped {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     /// The offset in the file.
-    pub(super) offset: u64,
-    pub(super) inode: u64,
-    pub(super) is_executable: bool,
+    pub(crate) offset: u64,
+    pub(crate) inode: u64,
+    pub(crate) is_executable: bool,
     /// The path; empty if it is anonymous.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl Mappings {
     /// Reads the mappings of a process.
-    pub(super) fn of(pid: u32) -> Option<Mappings> {
+    pub(crate) fn of(pid: u32) -> Option<Mappings> {
         let text = fs::read(format!("/proc/{pid}/maps")).ok().filter(|text| text.len() <= MAPS_MAX)?;
         Some(Mappings::parse(&text))
     }
@@ -51,7 +51,7 @@ impl Mappings {
 
     /// Returns the mapping of the code of each module. A module that has been deleted has no path
     /// by which it could be read.
-    pub(super) fn modules(&self) -> Vec<Mapped> {
+    pub(crate) fn modules(&self) -> Vec<Mapped> {
         let is_module = |mapping: &&Mapped| mapping.is_executable && mapping.inode != 0 && mapping.path.is_absolute();
         let mut modules: Vec<Mapped> = self.mapped.iter().filter(is_module).cloned().collect();
         modules.dedup_by(|second, first| second.path == first.path);
@@ -64,7 +64,7 @@ impl Mappings {
     /// Prefers gaps with room to spare: the program maps the plan before the stubs, and the kernel
     /// puts it at the end of the highest gap where it fits. Among them, prefers those below the
     /// module: the heap of `brk` is above the program.
-    pub(super) fn take_gap_near(&mut self, module: &Mapped, length: u64) -> Option<u64> {
+    pub(crate) fn take_gap_near(&mut self, module: &Mapped, length: u64) -> Option<u64> {
         let of_module = || self.mapped.iter().filter(|mapping| mapping.path == module.path);
         let first = of_module().map(|mapping| mapping.start).min()?;
         let end = of_module().map(|mapping| mapping.end).max()?;

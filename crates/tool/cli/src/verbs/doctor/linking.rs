@@ -21,13 +21,13 @@ pub(super) fn library(subject: &str, libraries: &[PathBuf]) -> Option<Check> {
     if mentions(library, &["_dl_find_object"], true) {
         return Some(Check::good(subject, format!("glibc 2.35 or newer ({})", library.display())));
     }
-    let text = format!("{} is of a glibc before 2.35: there will be no stacks", library.display());
+    let text = format!("{} is of a glibc before 2.35: stacks of `record` only", library.display());
     Some(Check::problem(
         subject,
-        State::Warning,
+        State::Note,
         Code::OldLibrary,
         text,
-        "record on a newer distribution (Debian 12, Ubuntu 22.04)",
+        "use `check` and `run --phc` on a newer distribution (Debian 12, Ubuntu 22.04)",
     ))
 }
 

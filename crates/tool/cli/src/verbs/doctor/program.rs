@@ -222,9 +222,9 @@ fn stacks(modules: &[Module]) -> Check {
         return Check::good("stacks", format!("unwind information in all {} files", modules.len()));
     };
     let more = if without.len() > 1 { format!(" and {} more", without.len() - 1) } else { String::new() };
-    let text = format!("{}{more} without unwind information: stacks end there", first.path.display());
+    let text = format!("{}{more} without unwind information: rules are made from the code", first.path.display());
     let hint = "build it with -fasynchronous-unwind-tables -Wl,--eh-frame-hdr";
-    Check::problem("stacks", State::Warning, Code::NoUnwindInformation, text, hint)
+    Check::problem("stacks", State::Note, Code::NoUnwindInformation, text, hint)
 }
 
 /// Returns a finding about the names of the program's own functions.

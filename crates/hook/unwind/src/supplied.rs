@@ -1,0 +1,215 @@
+//! The modules that the tool has found in this process, for C libraries that cannot be asked: those
+//! of static programs, musl, and glibc before 2.35.
+//!
+//! The tool supplies a [table](heapledger_wire::module_table) of them. It is used for addresses for
+//! which neither the dynamic linker nor the [list](crate::modules::list) has a module with unwind
+//! information. If an address is in code of a file that the table does not have either, a library
+//! may have been loaded since: another table is [asked for](Sink::supply_modules). An address that
+//! the new table does not have is remembered, so that it is not asked for again and again.
+//!
+//! A table is replaced, or dropped because a module was unloaded, while other threads read it. They
+//! are counted, so that its memory is given back when nobody does.
+
+use core::cell::UnsafeCell;
+use core::ptr::{self, NonNull};
+use core::slice;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use heapledger_core::lock::Lock;
+use heapledger_core::sys;
+use heapledger_wire::module_table::{FramesIndex, ModuleRecord, ModuleTable};
+
+use crate::Sink;
+
+/// The number of tables that are kept because threads read them; no more are taken then.
+const RETIRED_MAX: usize = 8;
+/// The number of addresses that are remembered as unknown, a power of two.
+const UNKNOWN_MAX: usize = 64;
+/// The number of look-ups of unknown addresses after which the tool is asked again.
+const UNKNOWN_UNTIL: u32 = 1024;
+
+/// The start of the present table, whose first word is its length; null if there is none.
+static TABLE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+/// The number of threads that may read a table.
+static READERS: AtomicUsize = AtomicUsize::new(0);
+/// The replaced tables that threads may still read.
+static RETIRED: Retired = Retired { lock: Lock::new(), tables: UnsafeCell::new([ptr::null_mut(); RETIRED_MAX]) };
+/// Taken while the tool is asked.
+static ASKING: Lock = Lock::new();
+/// The addresses that the table did not have when it was new.
+static UNKNOWN: [AtomicU64; UNKNOWN_MAX] = [const { AtomicU64::new(0) }; UNKNOWN_MAX];
+static UNKNOWN_LOOKUPS: AtomicU32 = AtomicU32::new(0);
+
+struct Retired {
+    lock: Lock,
+    tables: UnsafeCell<[*mut u8; RETIRED_MAX]>,
+}
+
+// SAFETY: the tables are only used under the lock, and belong to no thread.
+unsafe impl Sync for Retired {}
+
+/// A module of the table. While it lives, the table stays mapped.
+#[derive(Debug)]
+pub(crate) struct SuppliedModule {
+    table: ModuleTable<'static>,
+    pub(crate) record: ModuleRecord,
+    _reader: Reader,
+}
+
+/// Counts a reader.
+#[derive(Debug)]
+struct Reader;
+
+impl Reader {
+    fn new() -> Reader {
+        READERS.fetch_add(1, Ordering::SeqCst);
+        Reader
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        READERS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl SuppliedModule {
+    /// Returns the module's path; empty for the program itself.
+    pub(crate) fn path(&self) -> &[u8] {
+        self.table.path(&self.record)
+    }
+
+    /// Returns the pairs of an index of this module.
+    pub(crate) fn pairs(&self, index: &FramesIndex) -> &[[u8; 8]] {
+        self.table.pairs(index)
+    }
+
+    /// Returns the `.eh_frame` that was generated from the module's code; empty if there is none.
+    pub(crate) fn generated_frames(&self) -> &[u8] {
+        self.table.generated_frames(&self.record)
+    }
+}
+
+/// Replaces the table by another one. False if it is not a table, or threads read so many earlier
+/// ones that it cannot be taken; then the memory stays the caller's.
+///
+/// # Safety
+///
+/// The memory is readable, nobody writes to it, and it consists of whole pages that
+/// [`sys::map_private`], [`sys::map_shared`], or the tool from outside has mapped. If the result is
+/// true, nobody else refers to it: it is unmapped when it has been replaced.
+pub unsafe fn supply(start: NonNull<u8>, length: usize) -> bool {
+    // SAFETY: `from_raw_parts` requires memory that is readable and does not change: this
+    // function's `# Safety` says so.
+    let bytes = unsafe { slice::from_raw_parts(start.as_ptr(), length) };
+    if ModuleTable::parse(bytes).is_none() {
+        return false;
+    }
+    replace(start.as_ptr())
+}
+
+/// Drops the table, because a module may have been unloaded: the next one will be asked for.
+pub(crate) fn forget() {
+    UNKNOWN.iter().for_each(|unknown| unknown.store(0, Ordering::Relaxed));
+    if !TABLE.load(Ordering::Relaxed).is_null() {
+        replace(ptr::null_mut());
+    }
+}
+
+/// Adapts to a forked child: the other threads, which may have read the table or asked for one, are
+/// not in this process. The table stays.
+///
+/// # Safety
+///
+/// This process has one thread, which is in no function of this module.
+pub unsafe fn start_child() {
+    READERS.store(0, Ordering::Relaxed);
+    for lock in [&RETIRED.lock, &ASKING] {
+        // SAFETY: the process has one thread, by the caller's contract, so nobody holds the lock or
+        // a reference to it; a free lock is all zeroes.
+        unsafe { ptr::from_ref(lock).cast_mut().write_volatile(Lock::new()) };
+    }
+}
+
+/// Puts another table, or none, in the place of the present one. False if that one cannot be
+/// retired.
+fn replace(new: *mut u8) -> bool {
+    let _guard = RETIRED.lock.lock();
+    // SAFETY: the lock is held.
+    let retired = unsafe { &mut *RETIRED.tables.get() };
+    free_unread(retired);
+    let Some(slot) = retired.iter_mut().find(|table| table.is_null()) else { return false };
+    *slot = TABLE.swap(new, Ordering::SeqCst);
+    free_unread(retired);
+    true
+}
+
+/// Unmaps retired tables, unless a thread may read one.
+fn free_unread(retired: &mut [*mut u8; RETIRED_MAX]) {
+    // A thread that has counted itself after this finds a table that has not been retired: it loads
+    // the address afterwards.
+    if READERS.load(Ordering::SeqCst) != 0 {
+        return;
+    }
+    for table in retired.iter_mut().filter(|table| !table.is_null()) {
+        // SAFETY: a table that `supply` has taken, whose first word is its length; it is mapped
+        // until here.
+        let length = ModuleTable::length(unsafe { table.cast::<u64>().read() });
+        // SAFETY: `unmap` requires memory that was mapped for this, and to which nothing refers:
+        // the first is by the `# Safety` of `supply`. The table is not in `TABLE` any more, and no
+        // thread reads it. The kernel unmaps whole pages.
+        unsafe { sys::unmap(*table, length) };
+        *table = ptr::null_mut();
+    }
+}
+
+/// Returns the module of the table that covers an address.
+pub(crate) fn find(address: u64) -> Option<SuppliedModule> {
+    if TABLE.load(Ordering::Relaxed).is_null() {
+        return None;
+    }
+    let reader = Reader::new();
+    let start = TABLE.load(Ordering::SeqCst);
+    if start.is_null() {
+        return None;
+    }
+    // SAFETY: a table that `supply` has taken, which begins with its length, a word. It stays
+    // mapped while this reader is counted.
+    let length = ModuleTable::length(unsafe { start.cast::<u64>().read() });
+    // SAFETY: the memory has this length, as `supply` has checked, and nobody writes to it. The
+    // lifetime is that of the reader, beside which the slice is kept.
+    let table = ModuleTable::parse(unsafe { slice::from_raw_parts(start, length) })?;
+    let record = table.find(address)?;
+    Some(SuppliedModule { table, record, _reader: reader })
+}
+
+/// Asks for a table, because an address is in code of a file that belongs to no known module. True
+/// if the new table has the address.
+pub(crate) fn ask(address: u64, sink: &mut dyn Sink) -> bool {
+    if is_unknown(address) {
+        return false;
+    }
+    // Another thread asks, or this one was interrupted while it did.
+    let Some(_asking) = ASKING.try_lock() else { return false };
+    // Another thread may have asked meanwhile.
+    if find(address).is_some() {
+        return true;
+    }
+    let is_known = sink.supply_modules(address) && find(address).is_some();
+    if !is_known && let Some(slot) = slot(address) {
+        slot.store(address, Ordering::Relaxed);
+    }
+    is_known
+}
+
+/// True if a table did not have the address. Now and then it is asked for all the same: something
+/// may have been loaded there.
+fn is_unknown(address: u64) -> bool {
+    slot(address).is_some_and(|slot| slot.load(Ordering::Relaxed) == address)
+        && UNKNOWN_LOOKUPS.fetch_add(1, Ordering::Relaxed) % UNKNOWN_UNTIL != UNKNOWN_UNTIL - 1
+}
+
+/// Returns the place where an address is remembered as unknown.
+fn slot(address: u64) -> Option<&'static AtomicU64> {
+    UNKNOWN.get((address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % UNKNOWN_MAX)
+}

@@ -1,0 +1,210 @@
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian, Register,
+    RegisterRule, UnwindContext, UnwindOffset, UnwindSection,
+};
+use heapledger_wire::module_table::search;
+use object::{Object, ObjectSection, ObjectSymbol};
+
+use super::*;
+
+type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// The CFA and the place of rbp, as a description has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    register: u16,
+    offset: i64,
+    saved: Option<i64>,
+}
+
+/// Returns the rule that a description has for an address; `None` if it has another form.
+fn evaluate<'a, Section: UnwindSection<Bytes<'a>>>(
+    description: &FrameDescriptionEntry<Bytes<'a>>,
+    frames: &Section,
+    bases: &BaseAddresses,
+    address: u64,
+    context: &mut UnwindContext<usize>,
+) -> Option<Found> {
+    let row = description.unwind_info_for_address(frames, bases, context, address).unwrap();
+    let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else { return None };
+    let saved = match row.register(Register(6)) {
+        Some(RegisterRule::Offset(offset)) => Some(offset),
+        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => None,
+        _ => return None,
+    };
+    let has_caller = row.register(Register(16)) == Some(RegisterRule::Offset(-8));
+    has_caller.then_some(Found { register: register.0, offset, saved })
+}
+
+/// The comparison of generated rules with those of `.eh_frame`, at all calls.
+#[derive(Debug, Default)]
+struct Comparison {
+    calls: usize,
+    /// The calls for which there is a rule.
+    made: usize,
+    wrong: Vec<(u64, Found, Found)>,
+}
+
+/// Compares the rules that the code of a file gives, without its descriptions, with those of its
+/// `.eh_frame` or `.debug_frame`.
+fn compare(bytes: &[u8], truth: &str) -> Comparison {
+    let file = Elf::parse(bytes).unwrap();
+    let rows = rows(&file, &[], &[]);
+    let generated = encode::encode(&rows, 0);
+    let section = file.section_by_name(truth).unwrap();
+    let (data, bases) = (section.data().unwrap(), BaseAddresses::default().set_eh_frame(section.address()));
+    let code = Code::read(&file, &[]);
+    let mut comparison = Comparison::default();
+    if truth == ".eh_frame" {
+        comparison.add(&EhFrame::from(EndianSlice::new(data, LittleEndian)), &bases, &code, &rows, &generated);
+    } else {
+        let mut frames = DebugFrame::from(EndianSlice::new(data, LittleEndian));
+        frames.set_address_size(8);
+        comparison.add(&frames, &bases, &code, &rows, &generated);
+    }
+    comparison
+}
+
+impl Comparison {
+    fn add<'a, Section: UnwindSection<Bytes<'a>>>(
+        &mut self,
+        frames: &Section,
+        bases: &BaseAddresses,
+        code: &Code<'_>,
+        rows: &[Row],
+        generated: &Generated,
+    ) where
+        Section::Offset: UnwindOffset<usize>,
+    {
+        let own = EhFrame::from(EndianSlice::new(&generated.frames[..], LittleEndian));
+        let own_bases = BaseAddresses::default().set_eh_frame(0);
+        let (mut context, mut own_context) = (UnwindContext::new(), UnwindContext::new());
+        let mut entries = frames.entries(bases);
+        while let Some(entry) = entries.next().unwrap() {
+            let CieOrFde::Fde(partial) = entry else { continue };
+            let function = partial.parse(Section::cie_from_offset).unwrap();
+            let Some((start, bytes)) = code.section(function.initial_address()) else { continue };
+            let (from, to) = (function.initial_address() - start, function.end_address() - start);
+            let bytes = &bytes[from as usize..(to as usize).min(bytes.len())];
+            for instruction in &mut Decoder::with_ip(64, bytes, start + from, DecoderOptions::NONE) {
+                if instruction.mnemonic() != Mnemonic::Call {
+                    continue;
+                }
+                let at = instruction.ip();
+                let Some(theirs) = evaluate(&function, frames, bases, at, &mut context) else { continue };
+                self.calls += 1;
+                let row = rows.binary_search_by_key(&at, |row| row.start).ok().map(|index| rows[index]);
+                let Some(Row { rule: Some(Rule::Cfa { by_rsp, by_rbp, saved }), .. }) = row else { continue };
+                // What was written is what was found.
+                let offset = search(&generated.pairs, at).unwrap() as usize;
+                let description = own.fde_from_offset(&own_bases, offset.into(), EhFrame::cie_from_offset).unwrap();
+                assert!(description.contains(at));
+                let ours = evaluate(&description, &own, &own_bases, at, &mut own_context).unwrap();
+                let (register, offset) = by_rsp.map_or((6, by_rbp.unwrap_or_default()), |offset| (7, offset));
+                assert_eq!(ours, Found { register, offset, saved }, "{at:x}");
+                self.made += 1;
+                // Both ways to the CFA may be known.
+                let by_theirs = if theirs.register == 6 { by_rbp } else { by_rsp };
+                if by_theirs.or(by_rsp) != Some(theirs.offset) || ours.saved != theirs.saved {
+                    self.wrong.push((at, ours, theirs));
+                }
+            }
+        }
+    }
+}
+
+/// Returns the number of calls in a file's code, and those without a rule.
+fn made(bytes: &[u8], others: &[&[u8]]) -> (usize, Vec<u64>) {
+    let file = Elf::parse(bytes).unwrap();
+    let (rows, code) = (rows(&file, others, &[]), Code::read(&file, &[]));
+    let (mut calls, mut missing) = (0, Vec::new());
+    for (start, bytes) in code.sections() {
+        for instruction in &mut Decoder::with_ip(64, bytes, start, DecoderOptions::NONE) {
+            if instruction.mnemonic() == Mnemonic::Call {
+                calls += 1;
+                let at = instruction.ip();
+                let row = rows.binary_search_by_key(&at, |row| row.start).ok().map(|index| rows[index]);
+                if row.is_none_or(|row| row.rule.is_none()) {
+                    missing.push(at);
+                }
+            }
+        }
+    }
+    (calls, missing)
+}
+
+/// Prints the shares for a file, such as `CHECKED=/usr/lib/x86_64-linux-gnu/libcrypto.so.3`.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn of_a_chosen_file() {
+    let Some(path) = std::env::var_os("CHECKED") else { return };
+    let bytes = std::fs::read(&path).unwrap();
+    let began = std::time::Instant::now();
+    let Comparison { calls, made, wrong } = compare(&bytes, ".eh_frame");
+    println!("{}: {made} of {calls} made, {} wrong, {:?}", path.display(), wrong.len(), began.elapsed());
+    for (at, ours, theirs) in wrong.iter().take(20) {
+        println!("{at:x} {ours:?} {theirs:?}");
+    }
+}
+
+/// Debian's glibc has no symbols but those that it exports. None of its descriptions is used, not
+/// even to find functions.
+#[test]
+fn glibc_is_as_its_descriptions_say() {
+    let path = "/lib/x86_64-linux-gnu/libc.so.6";
+    let Ok(bytes) = std::fs::read(path) else { return skipped(&format!("there is no {path}")) };
+    let Comparison { calls, made, wrong } = compare(&bytes, ".eh_frame");
+    println!("{made} of {calls} made, {} wrong", wrong.len());
+    assert!(calls > 8000 && made * 100 >= calls * 95, "{made} of {calls}");
+    // Of all that are made, at most one in a thousand differs; on Debian 12 none does.
+    assert!(wrong.len() * 1000 <= made, "{wrong:x?}");
+}
+
+/// musl has no descriptions.
+#[test]
+fn musl_has_rules_for_nearly_all_calls() {
+    let path = "/lib/ld-musl-x86_64.so.1";
+    let Ok(bytes) = std::fs::read(path) else { return skipped(&format!("there is no {path}")) };
+    let (calls, missing) = made(&bytes, &[]);
+    println!("{} of {calls} made", calls - missing.len());
+    assert!(calls > 3000 && missing.len() * 100 < calls, "{} of {calls}: {missing:x?}", missing.len());
+}
+
+/// The musl that comes with Rust has `.debug_frame`, which is not loaded: it says whether the rules
+/// are right.
+#[test]
+fn musl_of_rust_is_as_its_debug_information_says() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (source, program) = (scratch.path().join("p.rs"), scratch.path().join("p"));
+    std::fs::write(&source, "fn main() { println!(\"{:?}\", std::env::args().collect::<Vec<_>>()); }").unwrap();
+    let mut rustc = std::process::Command::new("rustc");
+    rustc.args(["--edition=2024", "-O", "--target=x86_64-unknown-linux-musl", "-o"]).arg(&program).arg(&source);
+    match rustc.output() {
+        Ok(output) if output.status.success() => {}
+        _ => return skipped("rustc cannot build for x86_64-unknown-linux-musl"),
+    }
+    let bytes = std::fs::read(&program).unwrap();
+    let Comparison { calls, made, wrong } = compare(&bytes, ".debug_frame");
+    println!("{made} of {calls} made, {} wrong", wrong.len());
+    assert!(calls > 300 && made * 100 >= calls * 98, "{made} of {calls}");
+    assert_eq!(wrong, []);
+    // What the table has is for the code without `.eh_frame`, and for no other.
+    let rules = crate::FileRules::read(&program).unwrap();
+    let generated = rules.generated().unwrap();
+    let (start, _) = rules.range();
+    let file = Elf::parse(&*bytes).unwrap();
+    let of = |name| file.symbols().find(|symbol| symbol.name() == Ok(name)).unwrap().address() - start;
+    for name in ["__libc_start_main", "realloc"] {
+        let offset = search(&generated.pairs, of(name)).unwrap() as usize;
+        let own = EhFrame::from(EndianSlice::new(&generated.frames[..], LittleEndian));
+        let bases = BaseAddresses::default().set_eh_frame(0);
+        let description = own.fde_from_offset(&bases, offset.into(), EhFrame::cie_from_offset).unwrap();
+        assert!(description.contains(of(name)), "{name}");
+    }
+}
+
+/// Reports that a test did not run, or fails it if nothing may be skipped.
+fn skipped(why: &str) {
+    assert!(std::env::var_os("HEAPLEDGER_NO_SKIP").is_none_or(|value| value != "1"), "may not be skipped: {why}");
+    std::io::Write::write_all(&mut std::io::stderr(), format!("skipped: {why}\n").as_bytes()).unwrap();
+}
