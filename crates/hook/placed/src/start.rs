@@ -29,6 +29,7 @@ pub static heapledger_placed: Description = Description {
     version: VERSION as u64,
     thunk: heapledger_redirect::THUNK,
     parameters: (&raw const PARAMETERS).cast(),
+    exec: crate::exec::THUNK,
 };
 
 /// Joins the session, at the first call of a redirected entry; other threads wait until it is done.

@@ -20,6 +20,8 @@ use heapledger_wire::session::{
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
 
+use crate::session;
+
 /// The address of a session, from the environment variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
@@ -339,6 +341,48 @@ pub(crate) fn request_modules(
     if has_free_descriptors(DESCRIPTORS) { ask() } else { sys::with_descriptors(DESCRIPTORS, ask)? }
 }
 
+/// A recorder that traces this process until it has executed another program.
+#[derive(Debug)]
+pub struct Follower(Socket);
+
+/// Asks the recorder to follow the calling process into the program with the NUL-terminated path at
+/// this address, which it is about to execute. An error has the number of the
+/// [`Obstacle`](heapledger_core::program::Obstacle); 0 if it is not known.
+pub fn follow(path: u64) -> Result<Follower, u16> {
+    if sandbox::is_entered() || !session::is_on() || !has_free_descriptors(1) {
+        return Err(0);
+    }
+    let address = session::address();
+    let ask = || {
+        let mut timeout = Timeout::of_entries(address);
+        let socket = Socket::connect(address, &mut timeout)?;
+        socket.send(&follow_message(address, path), &mut timeout)?;
+        let (answer, _) = socket.receive(&mut timeout)?;
+        Ok::<_, Refusal>((socket, answer))
+    };
+    match ask() {
+        Ok((socket, answer)) if answer.refused == 0 => Ok(Follower(socket)),
+        Ok((_, answer)) => Err(answer.image as u16),
+        Err(_) => Err(0),
+    }
+}
+
+fn follow_message(address: &Address, path: u64) -> [u8; REQUEST_LENGTH] {
+    message(address, RequestArguments { kind: RequestKind::Follow, image: 0, fork: 0, node_base: 0 }, path)
+}
+
+impl Follower {
+    /// Ends it, since the program was not executed: returns when nobody traces this process any
+    /// more.
+    pub fn stop(self) {
+        let mut timeout = Timeout::of_entries(session::address());
+        if self.0.send(&follow_message(session::address(), 0), &mut timeout).is_ok() {
+            // An error means that the recorder is gone, and with it the tracer.
+            let _ = self.0.receive(&mut timeout);
+        }
+    }
+}
+
 /// True if the program has `count` free descriptors. Checked before the request, because an answer
 /// for which there is no room would leave an image behind that nobody writes to. Other obstacles,
 /// such as a sandbox, are left for the request itself to meet.
@@ -509,6 +553,7 @@ impl Drop for Descriptors {
 
 const AF_UNIX: u16 = 1;
 
+#[derive(Debug)]
 struct Socket(i32);
 
 impl Drop for Socket {

@@ -19,6 +19,8 @@ pub struct Description {
     pub thunk: unsafe extern "C" fn(),
     /// The memory for the parameters.
     pub parameters: *const Parameters,
+    /// The function that makes the system call execve in the place of the program.
+    pub exec: unsafe extern "C" fn(),
 }
 
 // SAFETY: the pointers are addresses of statics, and only read.

@@ -233,6 +233,10 @@ pub enum RequestKind {
     /// Asks for the table of the process's modules ([`module_table`](crate::module_table)), because
     /// an address is in code of a file that the program knows no module for.
     Modules = 8,
+    /// Asks the recorder to follow the process into the program that it is about to execute, by
+    /// tracing it until then. If that fails, a second request of this kind on the same connection
+    /// ends it.
+    Follow = 9,
 }
 
 /// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native
@@ -262,7 +266,8 @@ pub struct Request {
     /// [`AllocatorVersion`](heapledger_core::allocator::AllocatorVersion).
     pub allocator_version: u32,
     /// For a plan: the address of the thunk to which redirected entries lead. For a table of
-    /// modules: the address whose module is not known. Otherwise 0.
+    /// modules: the address whose module is not known. To be followed: the address of the path of
+    /// the program. Otherwise 0.
     pub thunk: u64,
     /// For an image: the number of entries that were to be redirected and were not;
     /// [`ENTRIES_UNKNOWN`] if the program has got no plan. Otherwise 0.

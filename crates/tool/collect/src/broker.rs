@@ -29,6 +29,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::RecordError;
+use crate::follow::Follow;
 use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
 use crate::module_table;
 use crate::process::{self, Description};
@@ -72,6 +73,7 @@ impl Broker {
         inbox: Arc<Inbox>,
         pool: Arc<Pool>,
         ring_capacity: usize,
+        follow: Option<Arc<Follow>>,
     ) -> Result<Broker, RecordError> {
         let failed = "the broker's thread";
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -83,6 +85,7 @@ impl Broker {
             inbox,
             pool,
             ring_capacity,
+            follow,
             orders: receiver,
             wake: Arc::clone(&wake),
             clients: Vec::new(),
@@ -127,6 +130,8 @@ struct State {
     inbox: Arc<Inbox>,
     pool: Arc<Pool>,
     ring_capacity: usize,
+    /// What following programs takes, if they are followed.
+    follow: Option<Arc<Follow>>,
     orders: Receiver<Sender<()>>,
     wake: Arc<OwnedFd>,
     clients: Vec<Client>,
@@ -325,6 +330,15 @@ impl State {
         }
         if request.version == heapledger_wire::VERSION && request.kind == RequestKind::Modules as u32 {
             self.send_modules(&request, connection);
+            return true;
+        }
+        if request.version == heapledger_wire::VERSION && request.kind == RequestKind::Follow as u32 {
+            // Otherwise the connection is closed.
+            if let (Some(follow), Some((pid, _)), Ok(connection)) =
+                (&self.follow, self.peer(connection.as_fd()), connection.try_clone())
+            {
+                Arc::clone(follow).answer(pid, &request, connection);
+            }
             return true;
         }
         match self.grant(&request, connection.as_fd()) {
@@ -545,7 +559,7 @@ fn is_equal(one: &[u8; NAME_LENGTH], other: &[u8; NAME_LENGTH]) -> bool {
 }
 
 /// Sends an answer without waiting. A new connection has room for it, unless the client misbehaves.
-fn send(connection: &OwnedFd, answer: Answer, descriptors: &[OwnedFd]) {
+pub(crate) fn send(connection: &OwnedFd, answer: Answer, descriptors: &[OwnedFd]) {
     let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);

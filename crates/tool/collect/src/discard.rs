@@ -39,7 +39,8 @@ impl DiscardingSession {
         let environment = session.to_environment(samples, false, true);
         let page = Arc::new(session::page(0, Rate::EXACT, None)?);
         let inbox = Arc::new(Inbox::default());
-        let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), Arc::default(), RING_CAPACITY)?;
+        let broker =
+            Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), Arc::default(), RING_CAPACITY, None)?;
         Ok(DiscardingSession { environment, page, inbox, rings: Vec::new(), _broker: broker })
     }
 

@@ -124,20 +124,20 @@ fn is_refused(error: &io::Error) -> bool {
 
 /// The way in which a program comes to be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// Its dynamic linker loads the library; also if that cannot be determined.
     Preloaded,
     /// It is statically linked: the library is placed into it.
     Placed,
-    /// Not at all.
-    None,
+    /// Not at all, for this reason if one is known.
+    None(Option<Obstacle>),
 }
 
 /// The maximum depth of scripts whose interpreters are scripts: the kernel's limit.
-const INTERPRETERS_MAX: usize = 4;
+pub(crate) const INTERPRETERS_MAX: usize = 4;
 
 /// Returns the way in which a program comes to be recorded.
-fn way(file: &Path, interpreters_left: usize) -> Way {
+pub(crate) fn way(file: &Path, interpreters_left: usize) -> Way {
     let read = || {
         let file = std::fs::File::open(file)?;
         let mut head = Vec::new();
@@ -148,20 +148,20 @@ fn way(file: &Path, interpreters_left: usize) -> Way {
     let Ok((head, metadata)) = read() else { return Way::Preloaded };
     let caller = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if program::gains_rights(metadata.mode(), (metadata.uid(), metadata.gid()), caller) {
-        return Way::None;
+        return Way::None(Some(Obstacle::OtherRights));
     }
     match program::classify(&head) {
         Program::Dynamic | Program::Unknown => Way::Preloaded,
         // A traced process gets no capabilities from a file.
-        Program::Other(Obstacle::Static) if has_capabilities(file) => Way::None,
+        Program::Other(Obstacle::Static) if has_capabilities(file) => Way::None(Some(Obstacle::OtherRights)),
         Program::Other(Obstacle::Static) => Way::Placed,
-        Program::Other(_) => Way::None,
-        Program::Script(_) if interpreters_left == 0 => Way::None,
+        Program::Other(obstacle) => Way::None(Some(obstacle)),
+        Program::Script(_) if interpreters_left == 0 => Way::None(None),
         Program::Script(interpreter) => way(Path::new(OsStr::from_bytes(interpreter)), interpreters_left - 1),
     }
 }
 
-fn has_capabilities(file: &Path) -> bool {
+pub(crate) fn has_capabilities(file: &Path) -> bool {
     let mut value = [0_u8; 64];
     rustix::fs::getxattr(file, "security.capability", &mut value).is_ok()
 }
@@ -172,17 +172,27 @@ fn text(text: &OsStr) -> CString {
     CString::new(&bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())]).unwrap_or_default()
 }
 
-/// Returns our environment in its order, with the libraries at the front of `LD_PRELOAD`, the
-/// session if there is one, and the names of hook libraries if there are any.
+/// Returns our environment in its order, with the additions for a program.
 fn environment(library: &Library, session: Option<&OsStr>) -> Vec<CString> {
-    let mut entries: Vec<OsString> = exec::environment();
+    let entries = with_additions(exec::environment(), library.path(), library.hooks(), session);
+    entries.iter().map(|entry| text(entry)).collect()
+}
+
+/// Returns an environment in its order, with the libraries at the front of `LD_PRELOAD`, the session
+/// if there is one, and the names of hook libraries if there are any.
+pub(crate) fn with_additions(
+    mut entries: Vec<OsString>,
+    library: &Path,
+    hooks: &[PathBuf],
+    session: Option<&OsStr>,
+) -> Vec<OsString> {
     let prefix = |name: &str| [name.as_bytes(), b"="].concat();
     let entry = |name: &str, value: &OsStr| OsString::from_vec([&prefix(name), value.as_bytes()].concat());
-    let hooks = (!library.hooks().is_empty()).then(|| joined(library.hooks()));
+    let hooks = (!hooks.is_empty()).then(|| joined(hooks));
     let preload = prefix(PRELOAD);
     let existing = entries.iter_mut().find(|entry| entry.as_bytes().starts_with(&preload));
     let value = existing.as_ref().map(|entry| OsStr::from_bytes(&entry.as_bytes()[preload.len()..]));
-    let value = joined([Some(library.path().as_os_str()), hooks.as_deref(), value].into_iter().flatten());
+    let value = joined([Some(library.as_os_str()), hooks.as_deref(), value].into_iter().flatten());
     match existing {
         Some(existing) => *existing = entry(PRELOAD, &value),
         None => entries.push(entry(PRELOAD, &value)),
@@ -191,7 +201,7 @@ fn environment(library: &Library, session: Option<&OsStr>) -> Vec<CString> {
         entries.retain(|entry| !entry.as_bytes().starts_with(&prefix(name)));
         entries.extend(value.map(|value| entry(name, value)));
     }
-    entries.iter().map(|entry| text(entry)).collect()
+    entries
 }
 
 /// Joins parts with colons. An empty part is kept.

@@ -25,6 +25,7 @@ mod error;
 mod exec;
 mod external_counters;
 mod file_state;
+mod follow;
 mod forks;
 mod generated;
 mod heap_checker;

@@ -76,7 +76,7 @@ impl Placement<'_> {
         placed
     }
 
-    fn place_in(&self, stop: &mut ExecStop, pid: u32) -> Result<(), PlacementError> {
+    pub(crate) fn place_in(&self, stop: &mut ExecStop, pid: u32) -> Result<(), PlacementError> {
         let image = Image::parse(self.library)?;
         let base = stop.reserve(image.length())?;
         let placed = self.fill(stop, pid, &image, base);
@@ -91,41 +91,44 @@ impl Placement<'_> {
         let mut loaded = image.load(base)?;
         let description = loaded.at(image.symbol(SYMBOL)?);
         let word = |index: u64| loaded.word(description + index * 8);
-        let (Some(version), Some(thunk), Some(parameters_at)) = (word(0), word(1), word(2)) else {
+        let (Some(version), Some(thunk), Some(parameters_at), Some(exec)) = (word(0), word(1), word(2), word(3)) else {
             return Err(PlacementError::OtherVersion);
         };
         if version != u64::from(heapledger_wire::VERSION) {
             return Err(PlacementError::OtherVersion);
         }
-        let parts = redirection::parts(pid, thunk, Linking::Static).ok_or(PlacementError::NoAllocator)?;
+        let mut parts = redirection::parts(pid, thunk, Linking::Static).ok_or(PlacementError::NoAllocator)?;
         if parts.entries == 0 {
             return Err(PlacementError::NoAllocator);
         }
+        let entries_planned = parts.jumps.len();
+        redirection::add_exec(&mut parts, pid, exec);
         // The code first: of a library without parameters nothing runs.
         let jumps = place_stubs(stop, &parts)?;
-        if jumps.is_empty() {
+        let entries_redirected = jumps.iter().filter(|(index, _)| *index < entries_planned).count();
+        if entries_redirected == 0 {
             return Err(PlacementError::NothingRedirected { entries: parts.entries });
         }
         let mut parameters =
             Parameters::new(self.session.as_bytes(), &stop.module()?).ok_or(PlacementError::OtherVersion)?;
         parameters.stack_top = stop.stack_top();
-        parameters.entries_missed = parts.entries - jumps.len() as u64;
+        parameters.entries_missed = parts.entries.saturating_sub(entries_redirected as u64);
         parameters.allocator = parts.allocator as u64;
         parameters.own_code = parts.own_code.unwrap_or_default();
         if !loaded.write(parameters_at, &parameters.to_bytes()) {
             return Err(PlacementError::OtherVersion);
         }
         stop.place(&loaded)?;
-        for jump in jumps {
+        for (_, jump) in jumps {
             stop.tracee().write(jump.address, &jump.jump)?;
         }
         Ok(())
     }
 }
 
-/// Maps the stubs, and returns the jumps that lead to them, as far as the code is there that they
-/// replace.
-fn place_stubs<'p>(stop: &mut ExecStop, parts: &'p Parts) -> Result<Vec<&'p Jump>, PlacementError> {
+/// Maps the stubs, and returns the jumps that lead to them with their indexes, as far as the code is
+/// there that they replace.
+fn place_stubs<'p>(stop: &mut ExecStop, parts: &'p Parts) -> Result<Vec<(usize, &'p Jump)>, PlacementError> {
     let mut failed = None;
     let mut is_mapped = |region: &&Region| {
         let (from, length) = (region.offset as usize, region.length as usize);
@@ -136,11 +139,11 @@ fn place_stubs<'p>(stop: &mut ExecStop, parts: &'p Parts) -> Result<Vec<&'p Jump
     if let (Some(error), true) = (failed, regions.is_empty()) {
         return Err(error.into());
     }
-    let leads_there = |jump: &&Jump| regions.iter().any(|region| region.contains(jump.target()));
+    let leads_there = |jump: &Jump| regions.iter().any(|region| region.contains(jump.target()));
     let mut jumps = Vec::new();
-    for jump in parts.jumps.iter().filter(leads_there) {
+    for (index, jump) in parts.jumps.iter().enumerate().filter(|(_, jump)| leads_there(jump)) {
         if stop.has_code(jump.address, jump.expected())? {
-            jumps.push(jump);
+            jumps.push((index, jump));
         }
     }
     Ok(jumps)

@@ -26,6 +26,7 @@ use crate::control::{Control, Status, Switch};
 use crate::destination::Destination;
 use crate::error::RecordError;
 use crate::file_state::WriteFailure;
+use crate::follow::Follow;
 use crate::inbox::Inbox;
 use crate::launch::{Launch, Started};
 use crate::libraries::CommandLibraries;
@@ -150,7 +151,16 @@ impl<'a> Prepared<'a> {
         let inbox = Arc::new(Inbox::default());
         let pool = Arc::new(Pool::default());
         let capacity = options.ring_capacity();
-        let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), Arc::clone(&pool), capacity)?;
+        let follow = library.as_ref().filter(|_| !options.placed_library.is_empty()).map(|library| {
+            Arc::new(Follow {
+                placed_library: options.placed_library.clone(),
+                library: library.path().to_owned(),
+                hooks: library.hooks().to_vec(),
+                session: environment.clone(),
+            })
+        });
+        let (page_of_broker, inbox_of_broker) = (Arc::clone(&page), Arc::clone(&inbox));
+        let broker = Broker::start(session, page_of_broker, inbox_of_broker, Arc::clone(&pool), capacity, follow)?;
         let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox), is_sample));
         Ok(Prepared { options, library, output, environment, page, writer, inbox, pool, broker, switch })
     }

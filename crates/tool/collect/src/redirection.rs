@@ -4,6 +4,7 @@
 //! and the files through its own root. What a file has is kept, so a program that is started a
 //! thousand times is examined once.
 
+mod exec;
 pub(crate) mod maps;
 mod stubs;
 
@@ -12,7 +13,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
@@ -131,6 +132,34 @@ pub(crate) struct Parts {
     /// The first allocator of the program.
     pub(crate) allocator: AllocatorKind,
 }
+
+/// Adds stubs for the system call execve of a statically linked program, which lead to `exec`. Without
+/// room for them, or if the C library makes the call in another way, it is left alone.
+pub(crate) fn add_exec(parts: &mut Parts, pid: u32, exec: u64) {
+    let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let Some(mut mappings) = Mappings::of(pid) else { return };
+    for region in &parts.regions {
+        mappings.take(region.address, region.length);
+    }
+    let Some(module) = mappings.modules().into_iter().find(|module| module.path == executable) else { return };
+    let mut code = vec![0; (module.end - module.start).min(CODE_MAX) as usize];
+    let read =
+        fs::File::open(format!("/proc/{pid}/mem")).and_then(|memory| memory.read_exact_at(&mut code, module.start));
+    let sites = exec::sites(&code, module.start);
+    if read.is_err() || sites.is_empty() || parts.regions.len() == REGIONS_MAX {
+        return;
+    }
+    let length = (exec::length(sites.len()) as u64).next_multiple_of(PAGE_LENGTH);
+    let Some(address) = mappings.take_gap_near(&module, length) else { return };
+    let (bytes, jumps) = exec::stubs(&sites, address, exec);
+    parts.regions.push(Region { address, length, offset: parts.code.len() as u64 });
+    parts.jumps.extend(jumps);
+    parts.code.extend(bytes);
+    parts.code.resize(parts.regions.iter().map(|region| region.length as usize).sum(), 0);
+}
+
+/// The most bytes of code that are searched for system calls.
+const CODE_MAX: u64 = 256 << 20;
 
 /// Makes the parts of the plan for a process that does not run meanwhile. `None` if it cannot be
 /// examined.

@@ -46,9 +46,32 @@ impl ExecStop {
             });
         }
         // Another image than before the stop: so is its memory.
-        let tracee = Tracee::new(pid);
+        ExecStop::new(pid)
+    }
+
+    /// Takes a process that has stopped so, and that the calling thread traces.
+    pub(crate) fn new(pid: Pid) -> Result<ExecStop> {
+        ExecStop::of(Tracee::new(pid))
+    }
+
+    /// Does the same with signals that it has yet to get.
+    pub(crate) fn of(tracee: Tracee) -> Result<ExecStop> {
         let registers = tracee.registers()?;
         Ok(ExecStop { tracee, registers })
+    }
+
+    /// Returns the id of the process.
+    pub fn pid(&self) -> Pid {
+        self.tracee.pid()
+    }
+
+    /// Moves the stack pointer to another argument count.
+    pub(crate) fn set_stack_top(&mut self, address: u64) -> Result<()> {
+        let mut registers = self.tracee.registers()?;
+        registers.rsp = address;
+        self.tracee.set_registers(&registers)?;
+        self.registers.rsp = address;
+        Ok(())
     }
 
     /// Returns the stopped thread.

@@ -30,6 +30,15 @@ pub struct Tracee {
     signals: Vec<i32>,
 }
 
+/// The reason why a thread is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// The signal that is about to be delivered, if there is no event.
+    pub(crate) signal: i32,
+    /// An event of ptrace(2), or 0.
+    pub(crate) event: i32,
+}
+
 impl Tracee {
     /// Takes a stopped thread of this id, which the calling thread traces.
     pub fn new(pid: Pid) -> Tracee {
@@ -137,11 +146,51 @@ impl Tracee {
 
     /// Returns the signal by which the thread is stopped; `None` if it runs, or has ended.
     fn stopped_by(&self) -> Option<i32> {
+        self.stop_now().map(|stop| stop.signal)
+    }
+
+    /// Takes the message of a stop, if the thread is stopped; `None` if it runs, or has ended.
+    pub(crate) fn take_stop(&self) -> Option<Stop> {
+        let stop = self.stop_now()?;
+        let mut status = 0;
+        // SAFETY: `waitpid` requires an integer to write to: it is live.
+        unsafe { libc::waitpid(self.pid.as_raw_pid(), &raw mut status, libc::__WALL | libc::WNOHANG) };
+        Some(stop)
+    }
+
+    fn stop_now(&self) -> Option<Stop> {
         // SAFETY: `siginfo_t` is a structure of integers, for which zeroes are valid.
         let mut information: libc::siginfo_t = unsafe { std::mem::zeroed() };
         // SAFETY: the request requires a structure of this type to write to: it is live.
         let asked = unsafe { self.request(libc::PTRACE_GETSIGINFO, 0, (&raw mut information).cast()) };
-        asked.is_ok().then_some(information.si_signo)
+        let (signal, event) = (information.si_signo, information.si_code >> 8);
+        match asked {
+            Ok(()) => Some(Stop { signal, event: if signal == libc::SIGTRAP { event } else { 0 } }),
+            // Stopped together with its process, by a signal that stops.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                Some(Stop { signal: 0, event: libc::PTRACE_EVENT_STOP })
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Lets the thread go on, with a signal, or none.
+    pub(crate) fn resume(&self, request: libc::c_uint, signal: i32) -> Result<()> {
+        // SAFETY: the request has no pointer: the data is a signal, or none.
+        unsafe { self.request(request, 0, ptr::without_provenance_mut(signal as usize)) }
+            .map_err(InjectError::request("letting the process run"))
+    }
+
+    /// Waits until the thread stops because it was interrupted. Signals that come before are kept.
+    pub(crate) fn wait_for_event(&mut self) -> Result<()> {
+        loop {
+            let signal = self.wait_for_stop()?;
+            if signal == libc::SIGTRAP || signal == 0 {
+                return Ok(());
+            }
+            self.signals.push(signal);
+            self.resume(libc::PTRACE_CONT, 0)?;
+        }
     }
 
     /// Returns the address of an instruction `syscall` in the vDSO.

@@ -246,8 +246,8 @@ fn a_stripped_busybox() {
     assert_eq!((outcome.status, outcome.text().as_str()), (exited(6), "one\nthree\ntwo\nfour\n"));
     recording.assert_whole();
     assert!(recording.processes().len() >= 3 && recording.total("allocations") > 60, "{recording:?}");
-    let (_, recording) = Job::new([busybox.to_str().unwrap(), "awk", "BEGIN { for (i = 0; i < 9999; i++) a[i] = i }"])
-        .both(&scratch);
+    let (_, recording) =
+        Job::new([busybox.to_str().unwrap(), "awk", "BEGIN { for (i = 0; i < 9999; i++) a[i] = i }"]).both(&scratch);
     assert!(recording.assert_whole().total("allocations") > 9999, "{recording:?}");
 }
 

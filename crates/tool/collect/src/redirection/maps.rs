@@ -96,6 +96,12 @@ impl Mappings {
         let fits = |address: &u64| is_near(*address) && self.is_free(*address, length);
         let with = |clearance| below(clearance).filter(fits).max().or_else(|| above(clearance).filter(fits).min());
         let address = with(CLEARANCE).or_else(|| with(0))?;
+        self.take(address, length);
+        Some(address)
+    }
+
+    /// Takes memory that is about to be mapped.
+    pub(super) fn take(&mut self, address: u64, length: u64) {
         self.mapped.push(Mapped {
             start: address,
             end: address + length,
@@ -105,7 +111,6 @@ impl Mappings {
             path: PathBuf::new(),
         });
         self.mapped.sort_by_key(|mapping| mapping.start);
-        Some(address)
     }
 
     fn is_free(&self, address: u64, length: u64) -> bool {

@@ -1,0 +1,118 @@
+//! A process that is about to execute another program: it is traced until it has.
+
+use std::time::Duration;
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use crate::error::{InjectError, Result};
+use crate::launch::ExecStop;
+use crate::remote::Tracee;
+
+/// The interval at which the process is asked whether it has executed the program.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
+
+/// A process that is traced until it has executed a program. Nothing of that is visible to it: it is
+/// not stopped, and signals are delivered as ever.
+#[derive(Debug)]
+pub struct Follower {
+    process: Pid,
+    tracee: Tracee,
+}
+
+/// The outcome of [`Follower::wait`].
+#[derive(Debug)]
+pub enum Followed {
+    /// The process has executed the program, and stands before its first instruction.
+    Executed(ExecStop),
+    /// It was to be left; it is not traced any more.
+    Left,
+}
+
+impl Follower {
+    /// Traces a thread, which is about to call execve(2), of a process. Call in the thread that
+    /// waits afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the kernel refuses (Yama), or somebody else traces it.
+    pub fn seize(process: Pid, thread: Pid) -> Result<Follower> {
+        let tracee = Tracee::new(thread);
+        let options = std::ptr::without_provenance_mut(libc::PTRACE_O_TRACEEXEC as usize);
+        // SAFETY: the request has no pointer: the address is 0, and the data are options.
+        unsafe { tracee.request(libc::PTRACE_SEIZE, 0, options) }
+            .map_err(InjectError::request("tracing the process"))?;
+        Ok(Follower { process, tracee })
+    }
+
+    /// Waits until the process has executed a program. If `is_to_be_left` returns true before, the
+    /// process is left.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process ends before.
+    pub fn wait(mut self, mut is_to_be_left: impl FnMut() -> bool) -> Result<Followed> {
+        let mut is_left = false;
+        loop {
+            if let Some(stop) = self.tracee.take_stop() {
+                match stop.event {
+                    libc::PTRACE_EVENT_EXEC => return executed(self.process),
+                    libc::PTRACE_EVENT_STOP if is_left => {
+                        self.tracee.resume(libc::PTRACE_DETACH, 0)?;
+                        return Ok(Followed::Left);
+                    }
+                    // The process is to stay stopped, as without a tracer.
+                    libc::PTRACE_EVENT_STOP => self.tracee.resume(libc::PTRACE_LISTEN, 0)?,
+                    0 if is_left => {
+                        self.tracee.resume(libc::PTRACE_DETACH, stop.signal)?;
+                        return Ok(Followed::Left);
+                    }
+                    0 => self.tracee.resume(libc::PTRACE_CONT, stop.signal)?,
+                    _ => self.tracee.resume(libc::PTRACE_CONT, 0)?,
+                }
+                continue;
+            }
+            // A thread that executes a program gets the id of its process.
+            if self.tracee.pid() != self.process && Tracee::new(self.process).take_stop().is_some_and(is_exec) {
+                return executed(self.process);
+            }
+            if self.has_ended() {
+                return Err(InjectError::Gone);
+            }
+            if !is_left && is_to_be_left() {
+                is_left = true;
+                self.tracee.resume(libc::PTRACE_INTERRUPT, 0)?;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let what = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::Pid(self.process), what), Ok(Some(_)))
+            || rustix::process::test_kill_process(self.process).is_err()
+            || is_zombie(self.process)
+    }
+}
+
+/// Lets a process that has stopped in execve(2) return from it: only then can it be made to make
+/// other calls.
+fn executed(process: Pid) -> Result<Followed> {
+    let mut tracee = Tracee::new(process);
+    tracee.resume(libc::PTRACE_INTERRUPT, 0)?;
+    tracee.resume(libc::PTRACE_CONT, 0)?;
+    tracee.wait_for_event()?;
+    Ok(Followed::Executed(ExecStop::of(tracee)?))
+}
+
+fn is_exec(stop: crate::remote::Stop) -> bool {
+    stop.event == libc::PTRACE_EVENT_EXEC
+}
+
+/// True if a process has ended, and its parent has not asked for its status.
+fn is_zombie(pid: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    status.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
+#[cfg(test)]
+mod tests;
