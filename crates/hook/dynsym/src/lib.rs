@@ -7,6 +7,7 @@
 #![no_std]
 
 mod directory;
+mod later;
 mod namespaces;
 mod redirect;
 mod references;
@@ -16,6 +17,7 @@ use core::marker::PhantomData;
 use core::ptr;
 
 pub use directory::{Directory, Object};
+pub use later::{LinkerEvents, MappedObject};
 pub use namespaces::NamespaceLibrary;
 
 /// The public head of `struct link_map` of `<link.h>`.

@@ -85,7 +85,8 @@ impl Objects<'_> {
         self.linker().map_or(0, |object| object.bias as usize)
     }
 
-    fn linker(&self) -> Option<&LinkMap> {
+    /// Returns the dynamic linker itself.
+    pub(crate) fn linker(&self) -> Option<&LinkMap> {
         self.iter().find(|object| object.file_name() == b"ld-linux-x86-64.so.2")
     }
 

@@ -18,6 +18,7 @@ mod exec;
 mod guard;
 mod init;
 mod join;
+mod later;
 mod libraries;
 mod linker;
 mod namespaces;

@@ -16,7 +16,7 @@ use heapledger_recorder::connect::{self, Address};
 use heapledger_redirect::{install, set_start, thunk_address};
 
 use crate::environment::{Environment, for_each};
-use crate::init;
+use crate::{init, later};
 
 const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
 
@@ -70,4 +70,7 @@ unsafe fn redirect(start: *mut u64) {
         // linker, before any constructor.
         unsafe { install(file, length) }
     });
+    // SAFETY: `watch` requires one thread, which is in the dynamic linker, on behalf of which this
+    // code runs: this function's `# Safety`, and the caller is a resolver.
+    unsafe { later::watch() };
 }

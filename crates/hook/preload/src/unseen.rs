@@ -26,6 +26,7 @@ use crate::linker::find_next;
 /// The reasons, as in the recording.
 const NAMESPACE: u64 = 1;
 const DEEP: u64 = 2;
+const LATER: u64 = 3;
 
 /// The largest number of libraries of a process that are named.
 const NAMED_MAX: u32 = 64;
@@ -69,6 +70,17 @@ fn record_unseen(reason: u64, path: *const c_char) {
     // SAFETY: not null: the argument of the program's call, a NUL-terminated string.
     let path = unsafe { CStr::from_ptr(path) };
     libraries::unseen(reason, path);
+    name(reason, path);
+}
+
+/// Names a library that was opened later, and has an allocator of its own whose entries were not
+/// redirected, or could not be examined.
+pub(crate) fn record_later(path: &CStr) {
+    name(LATER, path);
+}
+
+/// Writes the annotation that names a library.
+fn name(reason: u64, path: &CStr) {
     if !session::is_on() || NAMED.fetch_add(1, Ordering::Relaxed) >= NAMED_MAX {
         return;
     }

@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering;
 use heapledger_core::context::Name;
 use heapledger_core::stamp::Stamp;
 use heapledger_core::{NodeKind, StackId, arch, sys};
-use heapledger_unwind::{Sink, supplied};
 use heapledger_unwind::modules::Module;
 use heapledger_unwind::nodes::NODE_LENGTH;
+use heapledger_unwind::{Sink, supplied};
 use heapledger_wire::event::{self, Extended, Packed, WORDS_MAX};
 use heapledger_wire::publish::{Producer, WriteError};
 

@@ -4,23 +4,28 @@
 //! Nothing stays open in the program. If the program has no descriptor left, and only then, a
 //! helper thread with a descriptor table of its own does the talking and the mapping.
 
+mod entries;
+mod follow;
+mod modules;
+
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::arch::nr;
 use heapledger_core::sandbox;
 use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::VERSION;
-use heapledger_wire::module_table::TABLE_LENGTH_MAX;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, ENTRIES_UNKNOWN, NAME_LENGTH, PAGE_LENGTH, PLAN_PENDING,
-    REQUEST_LENGTH, Request, RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
+    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, MODULES_MAX, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH,
+    Request, RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
 
-use crate::session;
+pub use entries::{LaterEntries, request_entries, request_later_entries, set_entries_missed};
+pub use follow::{Follower, follow};
+pub(crate) use modules::request_modules;
 
 /// The address of a session, from the environment variable.
 #[derive(Clone, Copy, Debug)]
@@ -197,7 +202,7 @@ impl Timeout {
         }
     }
 
-    /// Returns the time for which a plan is asked for.
+    /// Returns the time for which a plan is asked for, before there is a session page.
     fn of_entries(address: &Address) -> Timeout {
         if address.waits { Timeout::Never } else { Timeout::Entries(Self::FIXED_NANOSECONDS, Watchdog::new(0)) }
     }
@@ -257,132 +262,6 @@ pub fn request(
     }
 }
 
-/// The number of entries of this program that were to be redirected and were not, which the
-/// recorder is told when the program is introduced.
-static ENTRIES_MISSED: AtomicU64 = AtomicU64::new(0);
-
-/// Sets that number, if the recorder has redirected the entries itself. Call before the process is
-/// introduced.
-pub fn set_entries_missed(missed: u64) {
-    ENTRIES_MISSED.store(missed, Ordering::Relaxed);
-}
-
-/// Asks how the entry points of allocators inside of this program are redirected, and calls
-/// `install` with the plan's file and the length of the plan in it; not if there is nothing to
-/// redirect. `thunk` is the address to which redirected entries lead; `install` returns their
-/// number. The file is closed afterwards.
-///
-/// To be called before anything else of this crate, while the process has one thread.
-pub fn request_entries(address: &Address, thunk: u64, install: impl FnOnce(i32, usize) -> usize) {
-    let ask = || {
-        let mut timeout = Timeout::of_entries(address);
-        let socket = Socket::connect(address, &mut timeout)?;
-        let arguments = RequestArguments { kind: RequestKind::Entries, image: 0, fork: 0, node_base: 0 };
-        socket.send(&message(address, arguments, thunk), &mut timeout)?;
-        let (mut answer, mut descriptors) = socket.receive(&mut timeout)?;
-        if answer.refused == 0 && answer.image == PLAN_PENDING {
-            let mut timeout = Timeout::Entries(Timeout::PLAN_NANOSECONDS, Watchdog::new(0));
-            (answer, descriptors) = socket.receive(&mut timeout)?;
-        }
-        if answer.refused != 0 {
-            return Err(Refusal::Permanent);
-        }
-        let installed = match usize::try_from(answer.common_length) {
-            Ok(length) if length != 0 => install(descriptors.first()?, length),
-            _ => 0,
-        };
-        Ok(match answer.ring_length {
-            ENTRIES_UNKNOWN => ENTRIES_UNKNOWN,
-            planned => planned.saturating_sub(installed as u64),
-        })
-    };
-    // The socket, the file, and `/proc/self/mem`.
-    const DESCRIPTORS: i32 = 3;
-    let missed = if sandbox::is_entered() {
-        Err(Refusal::Temporary)
-    } else if has_free_descriptors(DESCRIPTORS) {
-        ask()
-    } else {
-        sys::with_descriptors(DESCRIPTORS, ask).unwrap_or(Err(Refusal::Temporary))
-    };
-    ENTRIES_MISSED.store(missed.unwrap_or(ENTRIES_UNKNOWN), Ordering::Relaxed);
-}
-
-/// Asks for the table of the process's modules, because the module of an address is not known.
-/// Returns the address and the length of the table in memory; `None` if the address is in no
-/// module, or the recorder cannot tell.
-pub(crate) fn request_modules(
-    address: &Address,
-    page: Option<&'static SessionPage>,
-    unknown: u64,
-) -> Option<(NonNull<u8>, usize)> {
-    if sandbox::is_entered() || page.is_some_and(SessionPage::is_stalled) {
-        return None;
-    }
-    let ask = || {
-        let mut timeout = Timeout::new(address, page);
-        let socket = Socket::connect(address, &mut timeout).ok()?;
-        let arguments = RequestArguments { kind: RequestKind::Modules, image: 0, fork: 0, node_base: 0 };
-        socket.send(&message(address, arguments, unknown), &mut timeout).ok()?;
-        let (mut answer, mut descriptors) = socket.receive(&mut timeout).ok()?;
-        if answer.refused == 0 && answer.image == PLAN_PENDING {
-            let mut timeout = Timeout::Entries(Timeout::PLAN_NANOSECONDS, Watchdog::new(0));
-            (answer, descriptors) = socket.receive(&mut timeout).ok()?;
-        }
-        let length = usize::try_from(answer.common_length).ok().filter(|&length| length != 0)?;
-        if answer.refused != 0 || length > TABLE_LENGTH_MAX {
-            return None;
-        }
-        let table = sys::map_file(descriptors.first().ok()?, length).ok()?;
-        Some((NonNull::new(table)?, length))
-    };
-    // The socket, and the table's file.
-    const DESCRIPTORS: i32 = 2;
-    if has_free_descriptors(DESCRIPTORS) { ask() } else { sys::with_descriptors(DESCRIPTORS, ask)? }
-}
-
-/// A recorder that traces this process until it has executed another program.
-#[derive(Debug)]
-pub struct Follower(Socket);
-
-/// Asks the recorder to follow the calling process into the program with the NUL-terminated path at
-/// this address, which it is about to execute. An error has the number of the
-/// [`Obstacle`](heapledger_core::program::Obstacle); 0 if it is not known.
-pub fn follow(path: u64) -> Result<Follower, u16> {
-    if sandbox::is_entered() || !session::is_on() || !has_free_descriptors(1) {
-        return Err(0);
-    }
-    let address = session::address();
-    let ask = || {
-        let mut timeout = Timeout::of_entries(address);
-        let socket = Socket::connect(address, &mut timeout)?;
-        socket.send(&follow_message(address, path), &mut timeout)?;
-        let (answer, _) = socket.receive(&mut timeout)?;
-        Ok::<_, Refusal>((socket, answer))
-    };
-    match ask() {
-        Ok((socket, answer)) if answer.refused == 0 => Ok(Follower(socket)),
-        Ok((_, answer)) => Err(answer.image as u16),
-        Err(_) => Err(0),
-    }
-}
-
-fn follow_message(address: &Address, path: u64) -> [u8; REQUEST_LENGTH] {
-    message(address, RequestArguments { kind: RequestKind::Follow, image: 0, fork: 0, node_base: 0 }, path)
-}
-
-impl Follower {
-    /// Ends it, since the program was not executed: returns when nobody traces this process any
-    /// more.
-    pub fn stop(self) {
-        let mut timeout = Timeout::of_entries(session::address());
-        if self.0.send(&follow_message(session::address(), 0), &mut timeout).is_ok() {
-            // An error means that the recorder is gone, and with it the tracer.
-            let _ = self.0.receive(&mut timeout);
-        }
-    }
-}
-
 /// True if the program has `count` free descriptors. Checked before the request, because an answer
 /// for which there is no room would leave an image behind that nobody writes to. Other obstacles,
 /// such as a sandbox, are left for the request itself to meet.
@@ -410,7 +289,7 @@ fn has_free_descriptors(count: i32) -> bool {
 fn ask(address: &Address, page: Option<&'static SessionPage>, arguments: RequestArguments) -> Result<Granted, Refusal> {
     let mut timeout = Timeout::new(address, page);
     let socket = Socket::connect(address, &mut timeout)?;
-    socket.send(&message(address, arguments, 0), &mut timeout)?;
+    socket.send(&message(address, arguments), &mut timeout)?;
     let (answer, descriptors) = socket.receive(&mut timeout)?;
     if answer.refused != 0 {
         return Err(Refusal::Permanent);
@@ -437,12 +316,11 @@ fn ask(address: &Address, page: Option<&'static SessionPage>, arguments: Request
         // effort: the message may not arrive.
         let decline = RequestArguments { kind: RequestKind::Decline, image: answer.image, ..arguments };
         let _ = Socket::connect(address, &mut Timeout::Immediate)
-            .and_then(|socket| socket.send(&message(address, decline, 0), &mut Timeout::Immediate));
+            .and_then(|socket| socket.send(&message(address, decline), &mut Timeout::Immediate));
     })
 }
 
-/// Returns the bytes of a request. `thunk` is what [`Request::thunk`] is for its kind.
-fn message(address: &Address, arguments: RequestArguments, thunk: u64) -> [u8; REQUEST_LENGTH] {
+fn message(address: &Address, arguments: RequestArguments) -> Request {
     let RequestArguments { kind, image, fork, node_base } = arguments;
     let thread = sys::thread_id();
     let (allocator, allocator_version) = allocator();
@@ -457,10 +335,10 @@ fn message(address: &Address, arguments: RequestArguments, thunk: u64) -> [u8; R
         capacity: 0,
         allocator,
         allocator_version,
-        thunk,
-        entries_missed: if kind == RequestKind::Image { ENTRIES_MISSED.load(Ordering::Relaxed) } else { 0 },
+        thunk: 0,
+        entries_missed: if kind == RequestKind::Image { entries::missed() } else { 0 },
+        modules: [0; MODULES_MAX],
     }
-    .to_bytes()
 }
 
 /// The address of the session page, which is the same for all sessions of a process: threads that
@@ -635,11 +513,12 @@ impl Socket {
         if credentials.uid == own || credentials.uid == 0 { Ok(()) } else { Err(ECONNREFUSED) }
     }
 
-    fn send(&self, bytes: &[u8], timeout: &mut Timeout) -> Result<(), Errno> {
+    fn send(&self, request: &Request, timeout: &mut Timeout) -> Result<(), Errno> {
         const MSG_NOSIGNAL: usize = 0x4000;
+        let bytes: [u8; REQUEST_LENGTH] = request.to_bytes();
         retry(timeout, || {
             // SAFETY: `sys::call` requires pointers that suit the call: the kernel reads
-            // `bytes.len()` bytes of the live slice, and sends them on our own socket.
+            // `bytes.len()` bytes of the live array, and sends them on our own socket.
             unsafe { call(nr::SENDTO, [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), MSG_NOSIGNAL, 0, 0]) }
         })
         .map(drop)

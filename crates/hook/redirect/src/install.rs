@@ -25,43 +25,129 @@ const MAP_PRIVATE: usize = 2;
 /// # Safety
 ///
 /// The plan was made by the tool for this process, with the address of
-/// [`thunk_address`](crate::thunk_address), and the process has one thread, which is in none of the
-/// entries. Nothing has been mapped since the tool looked, or else it is in no region.
+/// [`thunk_address`](crate::thunk_address), and no thread is in one of the entries or can get there:
+/// the process has one thread, or they are in modules that the dynamic linker has just mapped.
+/// Nothing has been mapped since the tool looked, or else it is in no region.
 pub unsafe fn install(fd: i32, length: usize) -> usize {
-    let Ok(start) = map(0, length, PROT_READ, fd, 0) else { return 0 };
-    // SAFETY: just mapped, with this length, and sealed by the tool: nobody writes to it. It is
-    // unmapped below, when nothing refers to it any more.
-    let bytes = unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(start), length) };
-    let installed = Plan::parse(bytes).map_or(0, |plan| {
-        let mut memory = None;
-        // SAFETY: `install_region` requires a plan for this process, made as this function's
-        // `# Safety` says.
-        plan.regions().map(|region| unsafe { install_region(fd, &plan, &region, &mut memory) }).sum()
-    });
-    // SAFETY: `munmap` gives back the mapping made above, to which nothing refers any more.
-    unsafe { call(nr::MUNMAP, [start, length, 0, 0, 0, 0]) };
+    let Some(plan) = MappedPlan::map(fd, length) else { return 0 };
+    // SAFETY: the contract of `MappedPlan::install` is this function's.
+    let installed = unsafe { plan.install(fd) };
+    plan.unmap();
     installed
 }
 
-/// Maps a region, and writes the jumps that lead into it.
+/// A plan in memory that nobody writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MappedPlan {
+    pub(crate) start: usize,
+    pub(crate) length: usize,
+}
+
+impl MappedPlan {
+    /// Maps the plan at the beginning of its file.
+    pub(crate) fn map(fd: i32, length: usize) -> Option<MappedPlan> {
+        let start = map(0, length, PROT_READ, fd, 0).ok()?;
+        Some(MappedPlan { start, length })
+    }
+
+    /// Gives the memory back. The regions stay.
+    pub(crate) fn unmap(self) {
+        // SAFETY: `munmap` gives back a mapping of `map`, to which nothing refers any more: the
+        // methods below return no reference to it.
+        unsafe { call(nr::MUNMAP, [self.start, self.length, 0, 0, 0, 0]) };
+    }
+
+    /// Maps the regions from the plan's file and writes the jumps. Returns the number of entries
+    /// that are redirected.
+    ///
+    /// # Safety
+    ///
+    /// See [`install`].
+    pub(crate) unsafe fn install(self, fd: i32) -> usize {
+        let mut memory = None;
+        self.sum(|plan, region| {
+            // SAFETY: `install_region` and `write_jumps` require what this function's `# Safety`
+            // gives.
+            unsafe { if map_region(fd, region) { write_jumps(plan, region, &mut memory) } else { 0 } }
+        })
+    }
+
+    /// Writes the jumps again, after the modules have been unloaded and loaded at the same
+    /// addresses. Returns the number of entries that are redirected.
+    ///
+    /// # Safety
+    ///
+    /// [`install`](MappedPlan::install) has mapped all regions of the plan, and they are still
+    /// mapped. The modules are those of the plan; no thread is in one of the entries or can get
+    /// there.
+    pub(crate) unsafe fn install_again(self) -> usize {
+        let mut memory = None;
+        // SAFETY: `write_jumps` requires what this function's `# Safety` gives.
+        self.sum(|plan, region| unsafe { write_jumps(plan, region, &mut memory) })
+    }
+
+    /// Returns the number of entries in the plan.
+    pub(crate) fn entries(self) -> usize {
+        self.sum(|plan, region| plan.jumps_of(region).count())
+    }
+
+    /// True if the code at an entry of the plan is still redirected to it.
+    pub(crate) fn is_in_use(self) -> bool {
+        self.sum(|plan, region| plan.jumps_of(region).filter(is_written).count()) != 0
+    }
+
+    /// Unmaps the regions of the plan.
+    ///
+    /// # Safety
+    ///
+    /// [`install`](MappedPlan::install) has mapped all of them. No entry leads to them any more, and
+    /// no thread is in one.
+    pub(crate) unsafe fn unmap_regions(self) {
+        self.sum(|_, region| {
+            // SAFETY: `munmap` gives back a mapping of `map_region`, to which by this function's
+            // `# Safety` nothing refers any more.
+            unsafe { call(nr::MUNMAP, [region.address as usize, region.length as usize, 0, 0, 0, 0]) };
+            0
+        });
+    }
+
+    /// Adds up the results for all regions.
+    fn sum(self, mut of_region: impl FnMut(&Plan<'_>, &Region) -> usize) -> usize {
+        // SAFETY: mapped by `map`, with this length, and sealed by the tool: nobody writes to it.
+        // It stays until `unmap`, which takes `self`; its callers do not use a copy afterwards.
+        let bytes = unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(self.start), self.length) };
+        Plan::parse(bytes).map_or(0, |plan| plan.regions().map(|region| of_region(&plan, &region)).sum())
+    }
+}
+
+/// Maps a region from the plan's file. False if that is not possible.
 ///
 /// # Safety
 ///
 /// See [`install`].
-unsafe fn install_region(fd: i32, plan: &Plan<'_>, region: &Region, memory: &mut Option<Memory>) -> usize {
+unsafe fn map_region(fd: i32, region: &Region) -> bool {
     const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
     let (address, length) = (region.address as usize, region.length as usize);
-    let Ok(mapped) = map_at(address, length, fd, region.offset as usize, MAP_FIXED_NOREPLACE) else { return 0 };
+    let Ok(mapped) = map_at(address, length, fd, region.offset as usize, MAP_FIXED_NOREPLACE) else { return false };
     if mapped != address {
         // Kernels before 4.17 take the address for a hint.
         // SAFETY: `munmap` gives back the mapping made above, to which nothing refers.
         unsafe { call(nr::MUNMAP, [mapped, length, 0, 0, 0, 0]) };
-        return 0;
     }
+    mapped == address
+}
+
+/// Writes the jumps that lead into a region. Returns their number.
+///
+/// # Safety
+///
+/// The region is mapped, and see [`install`].
+unsafe fn write_jumps(plan: &Plan<'_>, region: &Region, memory: &mut Option<Memory>) -> usize {
+    // Before the first jump: the thunk needs nothing else.
     activate();
     let memory = memory.get_or_insert_with(Memory::open);
     // SAFETY: `Memory::write` requires the start of an instruction that no thread is in: by
-    // `install`'s `# Safety` the process has one thread, and it is here.
+    // `install`'s `# Safety` none is, or can get there.
     plan.jumps_of(region).filter(|jump| is_as_expected(jump) && unsafe { memory.write(jump) }).count()
 }
 
@@ -87,10 +173,19 @@ fn map_at(address: usize, length: usize, fd: i32, offset: usize, flags: usize) -
 
 /// True if all instructions that the trampoline replaces are those of the file.
 fn is_as_expected(jump: &Jump) -> bool {
-    let expected = jump.expected();
+    is_there(jump.address, jump.expected())
+}
+
+/// True if a jump has been written, and is still there.
+fn is_written(jump: &Jump) -> bool {
+    is_there(jump.address, &jump.jump)
+}
+
+/// True if this process's memory has these bytes, at most [`Jump::EXPECTED_MAX`], at an address.
+pub(crate) fn is_there(address: u64, expected: &[u8]) -> bool {
     // By the kernel, which fails where a read would be a fault: the tool may have been mistaken.
     let mut words = [0_u64; Jump::EXPECTED_MAX / 8];
-    let read = sys::read_own_pieces(&[[jump.address, expected.len() as u64]], &mut words);
+    let read = sys::read_own_pieces(&[[address, expected.len() as u64]], &mut words);
     let mut bytes = [0; Jump::EXPECTED_MAX];
     for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
         *to = word.to_ne_bytes();
@@ -99,7 +194,7 @@ fn is_as_expected(jump: &Jump) -> bool {
 }
 
 /// The process's own memory, for writing to code.
-enum Memory {
+pub(crate) enum Memory {
     /// `/proc/self/mem`: writes to a private page although it is not writable, so no page's
     /// protection ever changes.
     File(i32),
@@ -108,7 +203,7 @@ enum Memory {
 }
 
 impl Memory {
-    fn open() -> Memory {
+    pub(crate) fn open() -> Memory {
         const O_RDWR_CLOEXEC: usize = 0o2000002;
         match sys::open(c"/proc/self/mem", O_RDWR_CLOEXEC, 0) {
             Ok(fd) => Memory::File(fd),
@@ -121,7 +216,7 @@ impl Memory {
     /// # Safety
     ///
     /// The jump's address is the start of an instruction, in code that no thread is executing.
-    unsafe fn write(&self, jump: &Jump) -> bool {
+    pub(crate) unsafe fn write(&self, jump: &Jump) -> bool {
         if let Memory::File(fd) = self {
             let (bytes, length) = (jump.jump.as_ptr() as usize, jump.jump.len());
             // SAFETY: the kernel reads the live array, and writes to the code, as the caller wants.

@@ -7,6 +7,10 @@
 //! register and calls `calls`, which makes the call by the entry's displaced instructions, and
 //! notifies the observers as the malloc interposer does.
 //!
+//! [`watch_linker`] makes the dynamic linker call a function when it has mapped modules, so that
+//! those that the program opens later are redirected before their code runs, and [`KeptPlans`] those
+//! that it opens again.
+//!
 //! **Nested calls.** An allocator's entry points call each other: `operator new` calls `malloc`,
 //! and `realloc` calls `free`. Only the outermost call is an event. [`nesting`] is the mark of a
 //! thread that is inside one; the malloc interposer uses it too, once anything has been redirected.
@@ -24,6 +28,10 @@ mod calls;
 #[cfg(target_arch = "x86_64")]
 mod install;
 #[cfg(target_arch = "x86_64")]
+mod later;
+#[cfg(target_arch = "x86_64")]
+mod linker;
+#[cfg(target_arch = "x86_64")]
 pub mod nesting;
 
 #[cfg(target_arch = "x86_64")]
@@ -32,3 +40,6 @@ pub use arch::{THUNK, thunk_address};
 pub use calls::{set_own_code, set_request_handler, set_start};
 #[cfg(target_arch = "x86_64")]
 pub use install::{activate, install};
+pub use later::KeptPlans;
+#[cfg(target_arch = "x86_64")]
+pub use linker::watch_linker;

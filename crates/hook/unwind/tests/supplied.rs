@@ -32,8 +32,7 @@ const CODE: &[u8] = &[0x55, 0x48, 0x8d, 0x6c, 0x24, 0x01, 0xff, 0xd7, 0x5d, 0xc3
 
 /// What all descriptions have in common: addresses of 32 bits; the CFA is rsp + 8, and the return
 /// address just below it.
-const COMMON: [u8; 24] =
-    [20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 3, 0x0c, 7, 8, 0x90, 1, 0, 0];
+const COMMON: [u8; 24] = [20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 3, 0x0c, 7, 8, 0x90, 1, 0, 0];
 
 /// Returns the description of the code, which begins at this offset of its module: after the first
 /// byte, the CFA is rsp + 16, and rbp was saved 16 bytes below it.

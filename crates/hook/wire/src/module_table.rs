@@ -131,7 +131,8 @@ impl<'a> ModuleTable<'a> {
     /// Returns the module that covers an address. Takes time in proportion to the logarithm of
     /// their number.
     pub fn find(self, address: u64) -> Option<ModuleRecord> {
-        let start = |bytes: &[u8; ModuleRecord::LENGTH]| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+        let start =
+            |bytes: &[u8; ModuleRecord::LENGTH]| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
         let after = self.modules.partition_point(|bytes| start(bytes) <= address);
         let module = ModuleRecord::from_words(words(self.modules.get(after.checked_sub(1)?)?));
         (module.start..module.end).contains(&address).then_some(module)

@@ -237,6 +237,9 @@ pub enum RequestKind {
     /// tracing it until then. If that fails, a second request of this kind on the same connection
     /// ends it.
     Follow = 9,
+    /// Asks for the plan for [`Request::modules`], which the program has just opened: as
+    /// [`Entries`](RequestKind::Entries), from a process that has been introduced.
+    LaterEntries = 10,
 }
 
 /// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native
@@ -272,7 +275,12 @@ pub struct Request {
     /// For an image: the number of entries that were to be redirected and were not;
     /// [`ENTRIES_UNKNOWN`] if the program has got no plan. Otherwise 0.
     pub entries_missed: u64,
+    /// For a plan for modules that were opened later: an address inside of each; 0 for none.
+    pub modules: [u64; MODULES_MAX],
 }
+
+/// The most modules for which one request asks.
+pub const MODULES_MAX: usize = 8;
 
 /// The number of entries where nobody knows it.
 pub const ENTRIES_UNKNOWN: u64 = u64::MAX;
@@ -298,7 +306,8 @@ impl Request {
     }
 }
 
-const _: () = assert!(REQUEST_LENGTH == 4 + 4 + NAME_LENGTH + 4 * 4 + 8 + 2 * 4 + 2 * 8, "padding in Request");
+const _: () =
+    assert!(REQUEST_LENGTH == 4 + 4 + NAME_LENGTH + 4 * 4 + 8 + 2 * 4 + (2 + MODULES_MAX) * 8, "padding in Request");
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,7 +316,8 @@ pub struct Answer {
     /// 0 if granted, then descriptors follow. Otherwise the session does not take this process or
     /// thread.
     pub refused: u32,
-    /// The image's number in the session.
+    /// The image's number in the session. For a plan for modules that were opened later: bit `i` is
+    /// set if there is an allocator to redirect in the one at index `i`.
     pub image: u32,
     /// Bytes of the common ring's mapping. For a plan: its bytes without the code; 0 if there is
     /// nothing to redirect, and no descriptor follows. For a table of modules: its bytes; 0 if the
@@ -318,9 +328,10 @@ pub struct Answer {
     pub ring_length: u64,
 }
 
-/// The [`Answer::image`] that says that a plan or a table is being made: another answer follows. So a program
-/// waits for a plan as long as it takes, but not for a recorder that stands still.
-pub const PLAN_PENDING: u32 = 1;
+/// The [`Answer::image`] that says that a plan or a table is being made: another answer follows, and while that
+/// takes, this one is repeated. So a program waits for it as long as it takes, but not for a
+/// recorder that stands still.
+pub const PLAN_PENDING: u32 = 1 << 31;
 
 /// Bytes of an [`Answer`].
 pub const ANSWER_LENGTH: usize = size_of::<Answer>();

@@ -702,6 +702,16 @@ codes! {
                       are not listed.",
         remedy: "Record those programs themselves: `heapledger record -- PROGRAM`. Or use a dynamically linked shell.",
     }
+    /// An allocator in a library that was opened later is not redirected
+    NotRedirectedLater = 114 {
+        cause: "The program opened a library with `dlopen` that has an allocator of its own, or may have one. Some of its \
+                functions could not be redirected: they are too short or begin in a way that cannot be moved, their code was \
+                not that of the file, there was no room near the library, or the recorder did not answer.",
+        consequence: "Blocks that come from these functions alone are not in the recording, and frees of others by them are \
+                missed.",
+        remedy: "`heapledger doctor LIBRARY` says which functions it has, and which of them cannot be redirected. Build the \
+                 library without its own allocator for the recording; or preload it: `LD_PRELOAD=LIBRARY heapledger record …`.",
+    }
 }
 
 #[cfg(test)]

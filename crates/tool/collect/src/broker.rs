@@ -9,7 +9,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,9 @@ use crate::unix;
 const CLIENTS_MAX: usize = 256;
 /// The time after which a connection without a request is dropped.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The distance of answers that say that a plan is being made. A program waits for each one for
+/// 30 s.
+const PENDING_EVERY: Duration = Duration::from_secs(5);
 /// The maximum number of ended processes whose exit status is outstanding.
 const ENDED_MAX: usize = 256;
 /// The time to wait for the exit status of an ended process; its parent may be slow to reap it.
@@ -324,8 +327,10 @@ impl State {
         if !is_equal(&request.token, &self.session.token) {
             return true;
         }
-        if request.version == heapledger_wire::VERSION && request.kind == RequestKind::Entries as u32 {
-            self.send_plan(&request, connection);
+        let is_for_plan =
+            [RequestKind::Entries, RequestKind::LaterEntries].map(|kind| kind as u32).contains(&request.kind);
+        if request.version == heapledger_wire::VERSION && is_for_plan {
+            self.send_plan(request, connection);
             return true;
         }
         if request.version == heapledger_wire::VERSION && request.kind == RequestKind::Modules as u32 {
@@ -350,16 +355,20 @@ impl State {
 
     /// Sends the plan by which a process redirects its entries. Another thread makes it: the first
     /// program with a large file takes a while, and others wait for the broker.
-    fn send_plan(&self, request: &Request, connection: &OwnedFd) {
+    fn send_plan(&self, request: Request, connection: &OwnedFd) {
         let unknown = Answer { refused: 0, image: 0, common_length: 0, ring_length: ENTRIES_UNKNOWN };
         let Some((pid, _)) = self.peer(connection.as_fd()) else { return };
         let Ok(answered) = connection.try_clone() else { return send(connection, unknown, &[]) };
-        let thunk = request.thunk;
         send(connection, Answer { image: PLAN_PENDING, ..unknown }, &[]);
         let make = move || {
-            let Made { entries, file } = redirection::plan(pid, thunk);
-            let answer = Answer { ring_length: entries, ..unknown };
-            match file {
+            let made = while_telling(&answered, Answer { image: PLAN_PENDING, ..unknown }, || {
+                match request.kind == RequestKind::LaterEntries as u32 {
+                    true => redirection::plan_later(pid, request.thunk, &request.modules),
+                    false => redirection::plan(pid, request.thunk),
+                }
+            });
+            let answer = Answer { image: made.with_allocator, ring_length: made.entries, ..unknown };
+            match made.file {
                 Some(plan) => send(&answered, Answer { common_length: plan.length as u64, ..answer }, &[plan.fd]),
                 None => send(&answered, answer, &[]),
             }
@@ -542,6 +551,27 @@ impl State {
         let [entry] = &entry;
         entry.revents().is_empty().then_some((pid.as_raw_pid() as u32, pidfd))
     }
+}
+
+/// Makes a plan, and sends `pending` every few seconds until it is made. Without another thread for
+/// the work, it is sent no more.
+fn while_telling(connection: &OwnedFd, pending: Answer, make: impl FnOnce() -> Made + Send) -> Made {
+    std::thread::scope(|scope| {
+        let (done, made) = channel();
+        let work = move || {
+            let _ = done.send(make());
+        };
+        if std::thread::Builder::new().name("plan".into()).spawn_scoped(scope, work).is_err() {
+            return Made::unknown();
+        }
+        loop {
+            match made.recv_timeout(PENDING_EVERY) {
+                Ok(made) => return made,
+                Err(RecvTimeoutError::Timeout) => send(connection, pending, &[]),
+                Err(RecvTimeoutError::Disconnected) => return Made::unknown(),
+            }
+        }
+    })
 }
 
 /// The result of a poll.

@@ -1,8 +1,8 @@
 //! Makes the plans by which programs redirect the entry points of allocators inside of them.
 //!
-//! A program asks before its first constructor runs. Its modules are read from `/proc/PID/maps`,
-//! and the files through its own root. What a file has is kept, so a program that is started a
-//! thousand times is examined once.
+//! A program asks before its first constructor runs, and whenever it opens libraries later. Its
+//! modules are read from `/proc/PID/maps`, and the files through its own root. What a file has is
+//! kept, so a program that is started a thousand times is examined once.
 
 mod exec;
 pub(crate) mod maps;
@@ -86,16 +86,56 @@ pub(crate) struct Made {
     pub(crate) entries: u64,
     /// The plan; `None` if it has no entry.
     pub(crate) file: Option<PlanFile>,
+    /// For modules that were opened later: bit `i` is set if there is an allocator in the one at
+    /// index `i`.
+    pub(crate) with_allocator: u32,
+}
+
+impl Made {
+    /// The result for a process that cannot be examined.
+    pub(crate) fn unknown() -> Made {
+        Made { entries: ENTRIES_UNKNOWN, ..Made::default() }
+    }
 }
 
 /// Makes the plan for a process whose threads wait for it. `thunk` is the address to which stubs
 /// lead.
 pub(crate) fn plan(pid: u32, thunk: u64) -> Made {
-    let Some(Parts { entries, mut regions, jumps, code, .. }) = parts(pid, thunk, Linking::Dynamic) else {
-        return Made { entries: ENTRIES_UNKNOWN, file: None };
-    };
+    match parts(pid, thunk, Linking::Dynamic) {
+        Some(parts) => made(parts),
+        None => Made::unknown(),
+    }
+}
+
+/// Makes the plan for modules that a process has just opened; `addresses` has an address inside of
+/// each, or 0. A thread of the process waits for the plan.
+pub(crate) fn plan_later(pid: u32, thunk: u64, addresses: &[u64]) -> Made {
+    let Some(mut mappings) = Mappings::of(pid) else { return Made::unknown() };
+    let modules = mappings.modules();
+    if modules.iter().any(|module| is_sanitizer(&module.path)) {
+        return Made::default();
+    }
+    let (mut examined, mut with_allocator): (Vec<(Mapped, Allocators)>, u32) = (Vec::new(), 0);
+    for (index, &address) in addresses.iter().enumerate() {
+        let Some(path) = mappings.path_at(address) else { continue };
+        let Some(module) = modules.iter().find(|module| module.path == path) else { continue };
+        if is_known_without(path) || examined.iter().any(|(known, _)| known == module) {
+            continue;
+        }
+        let Some(allocators) = allocators_of(pid, module, false, (false, Linking::Dynamic)) else { continue };
+        if allocators.iter().any(|found| !found.plan.patches.is_empty()) {
+            with_allocator |= 1 << index;
+            examined.push((module.clone(), allocators));
+        }
+    }
+    Made { with_allocator, ..made(parts_of(&mut mappings, &examined, thunk)) }
+}
+
+/// Makes the plan of its parts.
+fn made(parts: Parts) -> Made {
+    let Parts { entries, mut regions, jumps, code, .. } = parts;
     if jumps.is_empty() {
-        return Made { entries, file: None };
+        return Made { entries, ..Made::default() };
     }
     let length = Plan::length(regions.len(), jumps.len());
     let before = (length as u64).next_multiple_of(PAGE_LENGTH);
@@ -106,7 +146,7 @@ pub(crate) fn plan(pid: u32, thunk: u64) -> Made {
     Plan::encode(&regions, &jumps, |word| bytes.extend(word.to_ne_bytes()));
     bytes.resize(before as usize, 0);
     bytes.extend(code);
-    Made { entries, file: sealed_file(&bytes).ok().map(|fd| PlanFile { fd, length }) }
+    Made { entries, file: sealed_file(&bytes).ok().map(|fd| PlanFile { fd, length }), ..Made::default() }
 }
 
 /// The linking of a program.
@@ -165,8 +205,13 @@ const CODE_MAX: u64 = 256 << 20;
 /// examined.
 pub(crate) fn parts(pid: u32, thunk: u64, linking: Linking) -> Option<Parts> {
     let (mut mappings, modules) = modules_of(pid, linking)?;
+    Some(parts_of(&mut mappings, &modules, thunk))
+}
+
+/// Makes the parts for these modules, and takes room for the stubs.
+fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u64) -> Parts {
     let Parts { mut entries, mut regions, mut jumps, mut code, mut own_code, mut allocator } = Parts::default();
-    for (module, allocators) in &modules {
+    for (module, allocators) in modules {
         for found in allocators.iter().filter(|found| !found.plan.patches.is_empty()) {
             entries += found.plan.patches.len() as u64;
             let Some(bias) = found.headers.bias(module.start, module.offset) else { continue };
@@ -198,7 +243,7 @@ pub(crate) fn parts(pid: u32, thunk: u64, linking: Linking) -> Option<Parts> {
             code.resize(regions.iter().map(|region| region.length as usize).sum(), 0);
         }
     }
-    Some(Parts { entries, regions, jumps, code, own_code, allocator })
+    Parts { entries, regions, jumps, code, own_code, allocator }
 }
 
 fn kind_of(family: Family) -> AllocatorKind {

@@ -146,11 +146,7 @@ impl FileRules {
         pairs.sort_unstable();
         pairs.dedup_by_key(|&mut (function, _)| function);
         let pairs: Vec<_> = pairs.into_iter().map(|(function, description)| pair(function, description)).collect();
-        (!pairs.is_empty()).then_some(FoundFrames {
-            address: descriptions.address,
-            length: descriptions.length,
-            pairs,
-        })
+        (!pairs.is_empty()).then_some(FoundFrames { address: descriptions.address, length: descriptions.length, pairs })
     }
 }
 

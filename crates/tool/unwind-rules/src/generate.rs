@@ -40,8 +40,7 @@ const ROUNDS_MAX: usize = 4;
 const SIGNAL_RETURNS_MAX: usize = 16;
 /// The code to which a signal handler returns: `mov $15, %rax` or `mov $15, %eax`, then `syscall`.
 /// Number 15 is `rt_sigreturn`.
-const SIGNAL_RETURNS: [&[u8]; 2] =
-    [&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05], &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]];
+const SIGNAL_RETURNS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05], &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]];
 
 /// Unwind information that was generated from code.
 #[derive(Clone, Debug, Default)]

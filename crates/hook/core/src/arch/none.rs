@@ -14,6 +14,7 @@ pub mod nr {
     pub const PREAD64: usize = usize::MAX;
     pub const PWRITE64: usize = usize::MAX;
     pub const CLOSE: usize = usize::MAX;
+    pub const STAT: usize = usize::MAX;
     pub const FSTAT: usize = usize::MAX;
     pub const MMAP: usize = usize::MAX;
     pub const MPROTECT: usize = usize::MAX;

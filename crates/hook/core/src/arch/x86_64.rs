@@ -16,6 +16,7 @@ pub mod nr {
     pub const PREAD64: usize = 17;
     pub const PWRITE64: usize = 18;
     pub const CLOSE: usize = 3;
+    pub const STAT: usize = 4;
     pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
     pub const MPROTECT: usize = 10;

@@ -62,7 +62,8 @@ pub const MARKER: u16 = 262;
 pub const STACK_MISMATCH: u16 = 263;
 /// A library whose allocator calls are not observed was opened. Words: the reason (1: in a
 /// namespace of its own, by `dlmopen`; 2: with `RTLD_DEEPBIND`, in a process where another
-/// library wraps the allocator); the path that was asked for, in bytes, NUL-padded.
+/// library wraps the allocator; 3: an allocator inside of it could not be redirected); the path
+/// that was asked for, in bytes, NUL-padded.
 pub const UNSEEN_LIBRARY: u16 = 264;
 /// The process has put itself in a sandbox: see `heapledger_core::sandbox`. No words.
 pub const SANDBOX: u16 = 265;

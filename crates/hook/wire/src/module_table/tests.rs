@@ -41,13 +41,10 @@ fn tables_are_read_as_they_were_written() {
     assert_eq!(table.generated_frames(&modules[1]), [7; 8]);
     assert!(table.pairs(&modules[1].found).is_empty());
     let pairs = table.pairs(&modules[1].generated);
-    assert_eq!([0xf, 0x10, 0x2f, 0x30, u64::MAX].map(|at| search(pairs, at)), [
-        None,
-        Some(0),
-        Some(0),
-        Some(0x20),
-        Some(0x20)
-    ]);
+    assert_eq!(
+        [0xf, 0x10, 0x2f, 0x30, u64::MAX].map(|at| search(pairs, at)),
+        [None, Some(0), Some(0), Some(0x20), Some(0x20)]
+    );
     assert_eq!(ModuleTable::length(u64::from_ne_bytes(*bytes.first_chunk().unwrap())), bytes.len());
 }
 

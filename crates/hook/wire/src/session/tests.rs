@@ -15,6 +15,7 @@ fn messages_round_trip() {
         allocator_version: 13,
         thunk: 13,
         entries_missed: 14,
+        modules: [15; MODULES_MAX],
     };
     assert_eq!(Request::from_bytes(request.to_bytes()), request);
     let answer = Answer { refused: 0, image: 1, common_length: 2, ring_length: 3 };

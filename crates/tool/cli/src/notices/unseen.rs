@@ -3,6 +3,7 @@
 use heapledger_recording::{Annotation, Recording};
 use serde::Serialize;
 
+use crate::code::Code;
 use crate::format::{counted, seconds};
 
 /// The code of the annotation that names an unseen library.
@@ -28,6 +29,8 @@ pub(crate) struct UnseenLibrary {
 enum Reason {
     Dlmopen,
     Deepbind,
+    /// It was opened with `dlopen`, and has an allocator of its own that was not redirected.
+    Later,
 }
 
 /// Returns all unseen libraries that the recording names.
@@ -46,6 +49,7 @@ fn library(annotation: &Annotation) -> Option<UnseenLibrary> {
     let reason = match u64::from_le_bytes(*reason) {
         1 => Reason::Dlmopen,
         2 => Reason::Deepbind,
+        3 => Reason::Later,
         _ => return None,
     };
     let path = path.split(|&byte| byte == 0).next().unwrap_or(&[]);
@@ -57,10 +61,20 @@ fn library(annotation: &Annotation) -> Option<UnseenLibrary> {
     })
 }
 
-/// Returns `the allocator calls of 1 library are not recorded: libplugin.so`, if there is one.
-pub(crate) fn describe(recording: &Recording<'_>) -> Option<String> {
+/// Returns `the allocator calls of 1 library are not recorded: libplugin.so`, if there is one, and
+/// the code for it; then the same for libraries with an allocator that was not redirected.
+pub(crate) fn describe(recording: &Recording<'_>) -> Vec<(Code, String)> {
     let all = libraries(recording);
-    let mut paths: Vec<&str> = all.iter().map(|library| library.path.as_str()).collect();
+    let (later, others): (Vec<_>, Vec<_>) = all.iter().partition(|library| library.reason == Reason::Later);
+    let others = named(&others, "the allocator calls of", "are not recorded");
+    let later = named(&later, "the calls of an allocator inside", "are not recorded, or not all");
+    let others = others.map(|text| (Code::UnseenLibrary, text));
+    others.into_iter().chain(later.map(|text| (Code::NotRedirectedLater, text))).collect()
+}
+
+/// Returns a sentence about libraries, with their number and paths; `None` if there are none.
+fn named(libraries: &[&UnseenLibrary], before: &str, after: &str) -> Option<String> {
+    let mut paths: Vec<&str> = libraries.iter().map(|library| library.path.as_str()).collect();
     paths.sort_unstable();
     paths.dedup();
     if paths.is_empty() {
@@ -70,5 +84,5 @@ pub(crate) fn describe(recording: &Recording<'_>) -> Option<String> {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let count = counted(paths.len() as u64, "library", "libraries");
     paths.truncate(NAMED_MAX);
-    Some(format!("the allocator calls of {count} are not recorded: {}{more}", paths.join(", ")))
+    Some(format!("{before} {count} {after}: {}{more}", paths.join(", ")))
 }

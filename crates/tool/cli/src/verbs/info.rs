@@ -148,7 +148,7 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
     if let Some(bounds) = recording.footer().and_then(lost::peak_bounds) {
         fact("peak", bounds);
     }
-    if let Some(text) = unseen::describe(recording) {
+    for (_, text) in unseen::describe(recording) {
         fact("unseen", text);
     }
     if let Some(checks) = recording.footer().and_then(|footer| stack_checks::describe(&footer.counts.stacks)) {

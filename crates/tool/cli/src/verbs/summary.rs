@@ -100,7 +100,7 @@ fn print(totals: &Totals<'_, '_>, out: &mut Output) -> Result<()> {
     }
     attached(recording, &mut fact);
     calls(counts, is_attached(recording), &mut fact);
-    if let Some(text) = unseen::describe(recording) {
+    for (_, text) in unseen::describe(recording) {
         fact("unseen", String::new(), text);
     }
     let blocks_least = totals.peak_least().filter(|least| least.blocks != counts.blocks_live_max);

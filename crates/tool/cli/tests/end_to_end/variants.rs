@@ -46,7 +46,16 @@ pub(crate) fn build_for_musl(fixture: &str) -> Option<PathBuf> {
     }
 }
 
+/// Builds the library `libFIXTURE.so` of `fixtures/FIXTURE` in this variant.
+pub(crate) fn build_library(fixture: &str, variant: &Variant) -> PathBuf {
+    try_build_file(fixture, &format!("lib{fixture}.so"), variant).unwrap_or_else(|error| panic!("{error}"))
+}
+
 fn try_build(fixture: &str, variant: &Variant) -> Result<PathBuf, String> {
+    try_build_file(fixture, fixture, variant)
+}
+
+fn try_build_file(fixture: &str, file: &str, variant: &Variant) -> Result<PathBuf, String> {
     // Common parts are built once, in one place, where each variant replaces the program of the one
     // before.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -71,7 +80,7 @@ fn try_build(fixture: &str, variant: &Variant) -> Result<PathBuf, String> {
     let profile = if variant.is_release { "release" } else { "debug" };
     let kept = directory.join("variants").join(variant.name);
     fs::create_dir_all(&kept).unwrap();
-    let program = kept.join(fixture);
-    fs::copy(directory.join(variant.target).join(profile).join(fixture), &program).unwrap();
-    Ok(program)
+    let built = kept.join(file);
+    fs::copy(directory.join(variant.target).join(profile).join(file), &built).unwrap();
+    Ok(built)
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The most bytes of `/proc/PID/maps` that are read.
 const MAPS_MAX: usize = 16 << 20;
@@ -56,6 +56,12 @@ impl Mappings {
         let mut modules: Vec<Mapped> = self.mapped.iter().filter(is_module).cloned().collect();
         modules.dedup_by(|second, first| second.path == first.path);
         modules
+    }
+
+    /// Returns the path of the file that is mapped at an address.
+    pub(super) fn path_at(&self, address: u64) -> Option<&Path> {
+        let is_it = |mapping: &&Mapped| (mapping.start..mapping.end).contains(&address);
+        self.mapped.iter().find(is_it).map(|mapping| mapping.path.as_path()).filter(|path| path.is_absolute())
     }
 
     /// Finds `length` bytes, in whole pages, that are not mapped and from which all of a module can

@@ -12,8 +12,8 @@ use heapledger_wire::event::{self, Extended, WORDS_MAX, units};
 use heapledger_wire::publish::{Producer, WriteError};
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ANSWER_LENGTH, Answer, ENVIRONMENT_VARIABLE, NAME_LENGTH, PAGE_LENGTH, Request, RequestKind,
-    SessionPage,
+    ADDRESS_PREFIX, ANSWER_LENGTH, Answer, ENVIRONMENT_VARIABLE, MODULES_MAX, NAME_LENGTH, PAGE_LENGTH, Request,
+    RequestKind, SessionPage,
 };
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
@@ -74,6 +74,7 @@ impl Hook {
             allocator_version: 0,
             thunk: 0,
             entries_missed: 0,
+            modules: [0; MODULES_MAX],
         }
     }
 

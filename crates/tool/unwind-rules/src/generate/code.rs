@@ -231,8 +231,6 @@ impl<'data> Code<'data> {
         let mut decoder = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE);
         to - from < 64
             && (bytes.iter().all(|byte| *byte == 0)
-                || decoder.iter().all(|instruction| {
-                    matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
-                }))
+                || decoder.iter().all(|instruction| matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)))
     }
 }

@@ -111,7 +111,10 @@ fn mov(instruction: &Instruction, state: &mut State, info: &mut InstructionInfoF
         return Flow::Next;
     }
     // The upper half becomes zero.
-    if from == OpKind::Immediate32 && instruction.op0_kind() == OpKind::Register && instruction.op0_register().is_gpr32() {
+    if from == OpKind::Immediate32
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register().is_gpr32()
+    {
         let register = instruction.op0_register().full_register();
         state.set(register.number(), Value::Constant(u64::from(instruction.immediate32())));
         return Flow::Next;

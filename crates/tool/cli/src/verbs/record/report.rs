@@ -98,8 +98,8 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
         let (name, pid, error) = (shown(&file.path), file.pid, &file.error);
         notify(format_args!("heapledger: some functions have no names: `{name}` of process {pid}, {error}"));
     }
-    if let Some(text) = unseen_libraries(&outcome.output) {
-        warn(Code::UnseenLibrary, text);
+    for (code, text) in unseen_libraries(&outcome.output).unwrap_or_default() {
+        warn(code, text);
     }
     let running = outcome.processes.iter().filter(|process| process.running).count() as u64;
     if running > 0 && !outcome.time_is_up && outcome.problem.is_none() {
@@ -221,9 +221,9 @@ fn resident(path: &Path) -> Option<String> {
     Some(resident::sentence(&most, live_max))
 }
 
-fn unseen_libraries(path: &Path) -> Option<String> {
+fn unseen_libraries(path: &Path) -> Option<Vec<(Code, String)>> {
     let input = Input::map(path).ok().filter(|_| path.is_file())?;
-    unseen::describe(&input.recording().ok()?)
+    Some(unseen::describe(&input.recording().ok()?))
 }
 
 /// Says that recorded programs are in sandboxes, if any are.

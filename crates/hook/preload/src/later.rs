@@ -1,0 +1,230 @@
+//! Redirects the entry points of allocators inside of libraries that the program opens while it
+//! runs: after the dynamic linker has mapped them, and before any of their code runs.
+//!
+//! The linker calls a function for debuggers then, in whose place we put a jump
+//! ([`watch_linker`]). It is in the middle of a `dlopen`, with its lock of loading held, so one
+//! thread at a time is here. The recorder says which of the new libraries have an allocator; one
+//! without is not asked about again while its file is the same, and the plan of one that is opened
+//! again at the same address is kept. Other modules of the process, and libraries in namespaces of
+//! `dlmopen`, are not looked at.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use heapledger_core::hooks::dispatch_path;
+use heapledger_core::sandbox;
+use heapledger_core::sys::file_identity;
+use heapledger_interpose::next::{LinkerEvents, Objects};
+use heapledger_recorder::connect::request_later_entries;
+use heapledger_recorder::{process, session};
+use heapledger_redirect::{KeptPlans, nesting, thunk_address, watch_linker};
+use heapledger_wire::session::MODULES_MAX;
+
+use crate::unseen;
+
+static EVENTS: LinkerEvents = LinkerEvents::new();
+
+static KEPT: KeptPlans = KeptPlans::new();
+
+/// The number of files that are known to have no allocator.
+const WITHOUT_MAX: usize = 1024;
+/// Their identities, each at a place that it gives itself. 0 is none.
+static WITHOUT: [AtomicU64; WITHOUT_MAX] = [const { AtomicU64::new(0) }; WITHOUT_MAX];
+
+/// How often a plan is asked for if another thread maps memory where stubs should be.
+const ATTEMPTS: usize = 3;
+
+/// Watches the dynamic linker from now on. Returns false if that is not possible: then the
+/// allocators of libraries that are opened later are not seen.
+///
+/// # Safety
+///
+/// The process has one thread, which runs code of ours on behalf of the dynamic linker: the resolver
+/// of an indirect function.
+pub(crate) unsafe fn watch() -> bool {
+    // SAFETY: `at_start` requires that nobody loads or unloads an object meanwhile: the only thread
+    // is here.
+    let breakpoint = EVENTS.find(&unsafe { Objects::at_start() });
+    // SAFETY: `watch_linker` requires the linker's `r_brk`, which it is if it is not 0, and one
+    // thread, which is elsewhere. `linker_event` restores all registers that a function may change.
+    breakpoint != 0 && unsafe { watch_linker(breakpoint, (linker_event as *const ()).expose_provenance() as u64) }
+}
+
+/// The function for debuggers. Restores every register that a C function may change, but rflags and
+/// those vector registers that this loaded object does not use: see the thunk of `hook/redirect`.
+#[unsafe(naked)]
+unsafe extern "C" fn linker_event() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "push rax",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "sub rsp, 136",
+        "and rsp, -16",
+        "movups xmmword ptr [rsp], xmm0",
+        "movups xmmword ptr [rsp + 16], xmm1",
+        "movups xmmword ptr [rsp + 32], xmm2",
+        "movups xmmword ptr [rsp + 48], xmm3",
+        "movups xmmword ptr [rsp + 64], xmm4",
+        "movups xmmword ptr [rsp + 80], xmm5",
+        "movups xmmword ptr [rsp + 96], xmm6",
+        "movups xmmword ptr [rsp + 112], xmm7",
+        "call {redirect}",
+        "movups xmm0, xmmword ptr [rsp]",
+        "movups xmm1, xmmword ptr [rsp + 16]",
+        "movups xmm2, xmmword ptr [rsp + 32]",
+        "movups xmm3, xmmword ptr [rsp + 48]",
+        "movups xmm4, xmmword ptr [rsp + 64]",
+        "movups xmm5, xmmword ptr [rsp + 80]",
+        "movups xmm6, xmmword ptr [rsp + 96]",
+        "movups xmm7, xmmword ptr [rsp + 112]",
+        "lea rsp, [rbp - 72]",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop rax",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+        redirect = sym linker_calls,
+    )
+}
+
+/// A new library.
+#[derive(Clone, Copy)]
+struct Library {
+    path: *const c_char,
+    /// The identity of its file.
+    file: u64,
+    bias: u64,
+    address: u64,
+}
+
+/// New libraries that may have an allocator.
+struct Batch {
+    libraries: [Option<Library>; MODULES_MAX],
+    count: usize,
+}
+
+impl Batch {
+    const EMPTY: Batch = Batch { libraries: [None; MODULES_MAX], count: 0 };
+
+    fn push(&mut self, library: Library) {
+        if let Some(slot) = self.libraries.get_mut(self.count) {
+            *slot = Some(library);
+            self.count += 1;
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Library> {
+        self.libraries.iter().flatten()
+    }
+}
+
+/// Handles a call of the dynamic linker.
+extern "C" fn linker_calls() {
+    let mut batch = Batch::EMPTY;
+    // SAFETY: the linker calls, by `linker_event`, whenever it would have called `r_brk`.
+    unsafe {
+        EVENTS.mapped(|object| {
+            // The events of a process that records nothing are of no use, and one in a sandbox must
+            // not ask. In a vfork child, the parent's memory would be changed.
+            if !session::is_on() || sandbox::is_entered() || process::is_in_vfork_child() {
+                return;
+            }
+            let Some(file) = file_identity(object.path) else { return };
+            if without(file).load(Ordering::Relaxed) == file {
+                return;
+            }
+            batch.push(Library { path: object.path.as_ptr(), file, bias: object.bias, address: object.address });
+            if batch.count == MODULES_MAX {
+                redirect(&batch);
+                batch = Batch::EMPTY;
+            }
+        });
+    }
+    if batch.count != 0 {
+        redirect(&batch);
+    }
+}
+
+/// Redirects the entries of libraries that have just been mapped; names those of which not all could
+/// be.
+fn redirect(batch: &Batch) {
+    // SAFETY: `install_again` requires libraries that have just been mapped, and one user of the
+    // table: the linker calls in the middle of a `dlopen`, with its lock of loading held. The key
+    // says which files they are and where.
+    let kept = unsafe { KEPT.install_again(key(batch.iter())) };
+    let is_redirected = kept.unwrap_or_else(|| (0..ATTEMPTS).find_map(|_| ask(batch)).unwrap_or(false));
+    if nesting::is_active() {
+        // Calls of the interposer have to be marked from now on.
+        dispatch_path::update();
+    }
+    if !is_redirected {
+        for library in batch.iter().filter(|library| without(library.file).load(Ordering::Relaxed) != library.file) {
+            // SAFETY: the linker's text, which stays as long as the library.
+            unseen::record_later(unsafe { CStr::from_ptr(library.path) });
+        }
+    }
+}
+
+/// Asks the recorder for a plan, and installs it. True if all entries are redirected, false if the
+/// recorder did not answer, or some were missed. `None` if all were missed: it may help to ask
+/// again, for stubs at another address.
+fn ask(batch: &Batch) -> Option<bool> {
+    let mut addresses = [0; MODULES_MAX];
+    for (to, library) in addresses.iter_mut().zip(batch.iter()) {
+        *to = library.address;
+    }
+    let mut installed = None;
+    let answer = request_later_entries(thunk_address(), &addresses, |with_allocator, fd, length| {
+        let with_allocator = batch.iter().enumerate().filter(|(index, _)| with_allocator >> index & 1 != 0);
+        let key = key(with_allocator.map(|(_, library)| library));
+        // SAFETY: `install` requires a plan for this process, which the recorder has made while
+        // this thread waited; code that no thread is in or can get to: the libraries have just been
+        // mapped, and nobody else knows of them yet; and one user of the table, which has the
+        // linker's lock.
+        let count = unsafe { KEPT.install(key, fd, length) };
+        installed = Some(count);
+        count
+    });
+    let Some(answer) = answer else { return Some(false) };
+    for (_, library) in batch.iter().enumerate().filter(|(index, _)| answer.with_allocator >> index & 1 == 0) {
+        without(library.file).store(library.file, Ordering::Relaxed);
+    }
+    if installed == Some(0) { None } else { Some(answer.missed == 0) }
+}
+
+/// Returns the slot for a file that is known to have no allocator.
+fn without(file: u64) -> &'static AtomicU64 {
+    // The array is not empty.
+    &WITHOUT[file as usize % WITHOUT_MAX]
+}
+
+/// Returns the key of these files at these addresses; not 0.
+fn key<'l>(libraries: impl Iterator<Item = &'l Library>) -> u64 {
+    let words = libraries.flat_map(|library| [library.file, library.bias]);
+    // FNV-1a, by words.
+    let hash = words.fold(0xcbf2_9ce4_8422_2325, |hash: u64, word| {
+        (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(31)
+    });
+    hash | 1
+}
