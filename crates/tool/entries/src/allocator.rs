@@ -72,6 +72,8 @@ pub enum Evidence {
     DebugFile,
     /// The code itself, which is that of a known library.
     Signature,
+    /// The calls of a Rust program, and the arguments that the code reads.
+    Calls,
 }
 
 impl Evidence {
@@ -82,6 +84,7 @@ impl Evidence {
             Evidence::SymbolTable => "symbol table",
             Evidence::DebugFile => "debug file",
             Evidence::Signature => "signature",
+            Evidence::Calls => "calls",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod names;
 mod signatures;
+mod stripped;
 mod symbols;
 
 use std::collections::BTreeMap;
@@ -61,6 +62,9 @@ pub fn find(module: &Module) -> Result<Found> {
     }
     if allocators.is_empty() && !symbols.has_table && !symbols.has_imports {
         allocators.extend(signatures::find(module).filter(is_coherent));
+    }
+    if allocators.is_empty() && !symbols.has_table {
+        allocators.extend(stripped::find(module).filter(is_coherent));
     }
     for allocator in &mut allocators {
         one_for_each_address(&mut allocator.entries);

@@ -52,7 +52,12 @@ pub(crate) fn look(path: &Path) -> (Vec<Allocator>, Vec<Plan>) {
 
 /// Renames jemalloc's functions in the static library, as builds with a prefix name them.
 pub(crate) fn prefixed_jemalloc(scratch: &Path, prefix: &str) -> Option<PathBuf> {
-    let library = installed(Path::new(LIBRARIES).join("libjemalloc.a"))?;
+    prefixed(scratch, "libjemalloc.a", prefix)
+}
+
+/// Does the same with a library that is named: `libjemalloc_pic.a` can be linked into any program.
+pub(crate) fn prefixed(scratch: &Path, library: &str, prefix: &str) -> Option<PathBuf> {
+    let library = installed(Path::new(LIBRARIES).join(library))?;
     let names = "malloc calloc realloc free memalign aligned_alloc posix_memalign valloc malloc_usable_size \
                  mallocx rallocx xallocx dallocx sdallocx nallocx sallocx mallctl";
     let renamed = scratch.join("libprefixed.a");
