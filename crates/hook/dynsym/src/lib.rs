@@ -159,6 +159,14 @@ impl Objects<'_> {
         self.find(scope, name).map_or(0, |(address, _)| address)
     }
 
+    /// Returns the address of the next definition of a symbol in an object that does not define
+    /// `malloc`; 0 if there is none. Of C++'s operators this is the C++ library's definition, which
+    /// calls the malloc functions, even if an allocator before it defines operators of its own.
+    pub fn lookup_outside_allocators(&self, name: &CStr) -> usize {
+        let mut found = self.defining(Scope::Next, name).filter(|(object, ..)| !is_allocator(object));
+        found.next().map_or(0, |(_, symbols, symbol)| symbols.address(symbol))
+    }
+
     /// Returns the address of a symbol of the loaded library that has this file name, even if other
     /// objects define the same name; 0 if there is none.
     pub fn lookup_in(&self, file: &[u8], name: &CStr) -> usize {
@@ -179,6 +187,12 @@ impl Objects<'_> {
     /// An allocator that merely has such functions does no harm: in redis, which is written in C,
     /// jemalloc gets calls of the malloc functions alone.
     pub fn has_unseen_calls(&self) -> bool {
+        self.has_unseen_calls_except(|_| false)
+    }
+
+    /// As [`has_unseen_calls`](Objects::has_unseen_calls), but calls of the functions for which
+    /// `is_seen` returns true do not count: the caller sees them in another way.
+    pub fn has_unseen_calls_except(&self, is_seen: impl Fn(&CStr) -> bool) -> bool {
         // Resolvers of indirect functions are not called, because an object may have been loaded
         // but not relocated yet.
         let object = |name| self.defining(Scope::Next, name).next().map(|(object, ..)| object);
@@ -188,7 +202,7 @@ impl Objects<'_> {
             return false;
         }
         let is_unseen = |name: &CStr| is_function_of_allocator(name) || (has_operators && is_operator(name));
-        self.iter().any(|object| references::refers_to(object, is_unseen))
+        self.iter().any(|object| references::refers_to(object, |name| is_unseen(name) && !is_seen(name)))
     }
 
     /// Calls `visit` with every definition of a symbol in the objects after this library, in the

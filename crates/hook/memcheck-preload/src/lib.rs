@@ -35,12 +35,14 @@ pub unsafe extern "C" fn heapledger_hook_init(_underlying: *const Functions, tab
     // SAFETY: Heapledger calls this within the first call of the allocator: the process has one
     // thread. Nothing here loads or unloads a library.
     let objects = unsafe { Objects::at_start() };
-    if objects.has_unseen_calls() {
+    let are_operators_seen = operators::are_in_effect(&objects);
+    let is_seen = |name: &CStr| are_operators_seen && operators::is_redirected(&objects, name);
+    if objects.has_unseen_calls_except(is_seen) {
         // A block whose free goes unseen would be taken for a live one.
         file::refuse();
         return 1;
     }
-    if !operators::are_in_effect(&objects) {
+    if !are_operators_seen {
         checks::distrust_operators();
     }
     settings::apply();

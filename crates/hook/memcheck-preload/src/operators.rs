@@ -2,7 +2,8 @@
 //!
 //! Each is a thunk that notes through which operator the call comes, and jumps on to the next
 //! definition with the arguments as they were: no frame of ours is on the stack if that definition
-//! throws. If the program defines an operator itself, in its executable, ours are not called, and
+//! throws. An allocator's definitions (jemalloc, tcmalloc and mimalloc have some) are passed over:
+//! they allocate without a call of `malloc`, which the C++ library's do not. If the program defines an operator itself, in its executable, ours are not called, and
 //! [`are_in_effect`] says so.
 
 use core::arch::naked_asm;
@@ -118,7 +119,10 @@ fn notify_checks(operator: &Operator, call: Call, arguments: [usize; 3], which: 
 /// only.
 #[cold]
 fn find_next(operator: &Operator) -> usize {
-    let address = find_within_loader(operator.name);
+    let address = within_loader(|objects| {
+        let outside = objects.lookup_outside_allocators(operator.name);
+        if outside == 0 { objects.lookup(Scope::Next, operator.name) } else { outside }
+    });
     operator.next.store(address, Ordering::Relaxed);
     if address == 0 { none as *const () as usize } else { address }
 }
@@ -128,8 +132,20 @@ pub(crate) fn are_in_effect(objects: &Objects<'_>) -> bool {
     OPERATORS.iter().all(|&(name, own)| objects.lookup(Scope::All, name) == own as *const () as usize)
 }
 
+/// True if this is the name of an operator whose calls end in calls of the malloc functions, though
+/// an allocator defines it, too: the C++ library's definition is used then.
+pub(crate) fn is_redirected(objects: &Objects<'_>, name: &CStr) -> bool {
+    OPERATORS.iter().any(|&(operator, _)| operator == name) && objects.lookup_outside_allocators(name) != 0
+}
+
 /// Returns the next definition of a symbol, while nobody loads or unloads a library.
 pub(crate) fn find_within_loader(name: &CStr) -> usize {
+    within_loader(|objects| objects.lookup(Scope::Next, name))
+}
+
+/// Returns the result of `find` for the loaded objects, while nobody loads or unloads a library; 0
+/// if they cannot be listed.
+fn within_loader(find: impl FnOnce(&Objects<'_>) -> usize) -> usize {
     unsafe extern "C" {
         /// Calls back with each object, while it holds the dynamic linker's lock of the list.
         fn dl_iterate_phdr(
@@ -139,9 +155,9 @@ pub(crate) fn find_within_loader(name: &CStr) -> usize {
     }
 
     // SAFETY: `Objects::locked` requires the C library's `dl_iterate_phdr`. The declaration above
-    // refers to that symbol, which no object but the C library is known to define. The look-up
-    // waits for no other thread.
-    unsafe { Objects::locked(dl_iterate_phdr, |objects| objects.lookup(Scope::Next, name)) }.unwrap_or(0)
+    // refers to that symbol, which no object but the C library is known to define. The look-ups
+    // that callers pass wait for no other thread.
+    unsafe { Objects::locked(dl_iterate_phdr, find) }.unwrap_or(0)
 }
 
 /// Stands in for an operator that nobody defines: code that refers to it weakly would not have

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use heapledger_recording::{Damage, Event, EventsBuffer, ImageId, Recording, RecordingError};
+use heapledger_recording::{Damage, Event, Events, EventsBuffer, ImageId, Recording, RecordingError};
 
 use crate::error::Error;
 
@@ -24,10 +24,20 @@ pub(crate) fn for_each_chunk(
     damage: &mut Vec<Damage>,
     mut each: impl FnMut(&[Event]) -> Result<(), Error>,
 ) -> Result<(), Error> {
+    for_each_chunk_with_extras(recording, image, damage, |events| each(events.as_slice()))
+}
+
+/// Calls `each` as [`for_each_chunk`] does, with the additional fields of the events.
+pub(crate) fn for_each_chunk_with_extras(
+    recording: &Recording<'_>,
+    image: ImageId,
+    damage: &mut Vec<Damage>,
+    mut each: impl FnMut(Events<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut buffer = EventsBuffer::default();
     for chunk in recording.event_chunks(image) {
         match chunk.decode(&mut buffer) {
-            Ok(events) => each(events.as_slice())?,
+            Ok(events) => each(events)?,
             Err(RecordingError::Damaged(found)) => damage.push(found),
             Err(other) => return Err(other.into()),
         }

@@ -20,8 +20,8 @@ use crate::trend::{Trend, TrendKind, WINDOWS, trend};
 const TIMES: usize = 8 * WINDOWS;
 /// The most groups that are examined: those that allocated the most.
 const GROUPS_MAX: usize = 8192;
-/// The least gain of a group that is listed, in bytes: the peak divided by `PART_OF_PEAK`, and at
-/// least `GAIN_MIN`.
+/// The least gain of a group that is listed, in bytes: the peak, of slop if that is examined,
+/// divided by `PART_OF_PEAK`, and at least `GAIN_MIN`.
 const PART_OF_PEAK: u64 = 1000;
 const GAIN_MIN: u64 = 1024;
 
@@ -52,13 +52,14 @@ pub struct GrowingGroup {
     pub trend: Trend,
     /// The time when it begins to grow.
     pub since: Time,
-    /// Bytes live at the end of the time examined.
+    /// Bytes live at the end of the time examined; their slop, if that is examined.
     pub live: Bytes,
 }
 
 impl Growth {
-    /// Looks for growth of the selected blocks in a part of the time. Makes two passes over all
-    /// events. Needs as much memory as [`Shares`].
+    /// Looks for growth of the selected blocks in a part of the time: of their requested bytes, or
+    /// of their slop if the selection [asks for it](Selection::counts_slop). Makes two passes over
+    /// all events, for slop three. Needs as much memory as [`Shares`].
     pub fn load(
         names: &mut Names<'_, '_>,
         selection: &Selection,
@@ -80,7 +81,9 @@ impl Growth {
         growth.stacks = shares.stacks;
         growth.damage.extend(shares.damage);
         growth.damage = each_once(std::mem::take(&mut growth.damage));
-        let gain_min = (history.peak.live.bytes.0 / PART_OF_PEAK).max(GAIN_MIN);
+        let slop_max = history.slop.iter().map(|sample| sample.live.bytes.0).max();
+        let peak = if selection.counts_slop { slop_max.unwrap_or(0) } else { history.peak.live.bytes.0 };
+        let gain_min = (peak / PART_OF_PEAK).max(GAIN_MIN);
         let grown = shares.groups.into_iter().filter_map(|(group, live)| {
             let trend = trend(&live).filter(|trend| trend.gained >= gain_min)?;
             let since = if trend.since == 0 { from } else { moment((trend.since * TIMES / WINDOWS) as u128) };

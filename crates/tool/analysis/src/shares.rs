@@ -4,13 +4,13 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use heapledger_core::sample::Rate;
-use heapledger_core::{Bytes, Serial, ThreadId};
-use heapledger_recording::{Damage, Event, EventKind, FreedBlock, ImageEndReason, ImageId, LiveBlock, Time};
+use heapledger_core::{Api, Bytes, Serial, ThreadId};
+use heapledger_recording::{Damage, Event, EventKind, Events, FreedBlock, ImageEndReason, ImageId, LiveBlock, Time};
 
 use crate::amount::{Metric, MomentAmounts};
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
-use crate::events::{bytes_of, events_in, expect_events, for_each_chunk};
+use crate::events::{bytes_of, events_in, expect_events, for_each_chunk_with_extras};
 use crate::names::Names;
 use crate::parts::{Part, PartBy, parts};
 use crate::profile::Profile;
@@ -18,6 +18,7 @@ use crate::progress::Progress;
 use crate::rank::{Key, Rank, RankBy, group, rank};
 use crate::replay::visitor::Origin;
 use crate::selection::Selection;
+use crate::slop::{SlopRules, SlopSource};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// The property by which blocks are grouped.
@@ -38,7 +39,8 @@ pub enum ShareGroup {
     Part(Part),
 }
 
-/// The bytes that the largest groups of blocks held at certain times.
+/// The bytes that the largest groups of blocks held at certain times: requested bytes, or slop if
+/// the selection [asks for it](Selection::counts_slop).
 #[derive(Debug, Default)]
 pub struct Shares {
     /// The groups that hold the most at the selection's moment, the largest first, and the bytes
@@ -62,7 +64,8 @@ enum GroupKey {
 impl Shares {
     /// Computes what the `most` largest groups at the moment of the selection held at these times,
     /// which must be in order. Takes one pass over all events. Memory: an entry of 32 bytes in a
-    /// hash table for each block that is live at once in one image.
+    /// hash table for each block that is live at once in one image; for slop, 16 bytes more for
+    /// each that has some.
     pub fn load(
         names: &mut Names<'_, '_>,
         selection: &Selection,
@@ -82,6 +85,10 @@ impl Shares {
         let others = groups.len() as u32;
 
         let images = selection.filter.images(recording)?;
+        if selection.counts_slop {
+            SlopSource::of(recording, &images)?;
+        }
+        let rules = selection.counts_slop.then(|| SlopRules::of(recording));
         let (mut done, all) = (0, events_in(recording, &images));
         let is_by_stack = matches!(by, SharesBy::Rank(_));
         let mut shared_progress = SharedProgress::new(&mut *progress, &selection.filter, false);
@@ -105,24 +112,29 @@ impl Shares {
         for image in images {
             let mut number = |origin: &Origin| number(origin, &mut merged);
             let (live, held) = (HashMap::new(), vec![0; sums.len()]);
-            let mut image_shares = ImageShares { image, times, next: 0, live, held, sums: &mut sums };
+            let slop = rules.as_ref().map(|rules| LiveSlop { rules, blocks: HashMap::new() });
+            let mut image_shares = ImageShares { image, times, next: 0, live, slop, held, sums: &mut sums };
             if let Some(carried) = recording.carried(image) {
                 // Blocks that cannot be read are missing, as events are.
                 let read = carried.for_each_part(|blocks| {
-                    blocks.iter().for_each(|&LiveBlock { serial, size, rate, stack, .. }| {
+                    blocks.iter().for_each(|&LiveBlock { serial, size, rate, stack, usable }| {
                         image_shares
-                            .enter(&Origin { image, serial, call: None, size, rate, stack, usable: None }, &mut number);
+                            .enter(&Origin { image, serial, call: None, size, rate, stack, usable }, &mut number);
                     });
                 });
                 if let Err(heapledger_recording::RecordingError::Damaged(found)) = read {
                     damage.push(found);
                 }
             }
-            for_each_chunk(recording, image, &mut damage, |events| {
-                events.iter().for_each(|event| image_shares.event(event, &mut number));
-                done += events.len() as u64;
+            for_each_chunk_with_extras(recording, image, &mut damage, |events| {
+                for (index, event) in events.as_slice().iter().enumerate() {
+                    let usable = if rules.is_some() { usable_size(events, index, event) } else { None };
+                    image_shares.event(event, usable, &mut number);
+                }
+                done += events.as_slice().len() as u64;
                 progress(done, all);
-                let is_too_much = bytes_of(&image_shares.live) > selection.memory_max.0;
+                let slops = image_shares.slop.as_ref().map_or(0, |slop| bytes_of(&slop.blocks));
+                let is_too_much = bytes_of(&image_shares.live) + slops > selection.memory_max.0;
                 if is_too_much { Err(Error::MemoryLimit(selection.memory_max)) } else { Ok(()) }
             })?;
             image_shares.finish(end_time(recording, image));
@@ -144,18 +156,19 @@ fn largest(
     most: usize,
     progress: Progress<'_>,
 ) -> Result<(Vec<ShareGroup>, Stacks, Vec<Damage>), Error> {
+    let metric = if selection.counts_slop { Metric::Slop } else { Metric::Bytes };
     match by {
         SharesBy::Rank(by) => {
             let profile = Profile::load(names, selection, progress)?;
-            let ranks = rank(&profile, names, by, Metric::Bytes).into_iter().take(most);
+            let ranks = rank(&profile, names, by, metric).into_iter().take(most);
             Ok((ranks.map(ShareGroup::Rank).collect(), profile.stacks, profile.damage))
         }
         SharesBy::Part(by) => {
             let found = parts(names, by, selection, progress)?;
             let held =
-                |(part, moment_amounts): (Part, MomentAmounts)| (part, moment_amounts.at(selection.moment).bytes);
-            let mut parts: Vec<(Part, Bytes)> = found.parts.into_iter().map(held).collect();
-            parts.retain(|(part, bytes)| *part != Part::Rest && bytes.0 > 0);
+                |(part, moment_amounts): (Part, MomentAmounts)| (part, moment_amounts.at(selection.moment).by(metric));
+            let mut parts: Vec<(Part, u64)> = found.parts.into_iter().map(held).collect();
+            parts.retain(|(part, bytes)| *part != Part::Rest && *bytes > 0);
             parts.sort_unstable_by_key(|(part, bytes)| (Reverse(*bytes), *part));
             let groups = parts.into_iter().take(most).map(|(part, _)| ShareGroup::Part(part));
             Ok((groups.collect(), Stacks::default(), found.damage))
@@ -163,9 +176,11 @@ fn largest(
     }
 }
 
-/// Returns the bytes of a block multiplied by its weight.
-fn weighted_bytes(rate: Rate, size: Bytes, serial: Serial) -> Bytes {
-    Bytes(size.0.saturating_mul(rate.weight(size, serial)))
+/// Returns the usable size of the block that the event at this index allocates, if it was recorded.
+fn usable_size(events: Events<'_>, index: usize, event: &Event) -> Option<Bytes> {
+    let (EventKind::Alloc { size, .. } | EventKind::Realloc { size, .. }) = event.kind else { return None };
+    // A pool cuts its blocks itself: the allocator's slop is that of the pool's memory.
+    if event.call == Api::PoolAlloc.into() { Some(size) } else { events.extras(index).usable }
 }
 
 /// Returns the time when the live blocks of an image were gone.
@@ -188,6 +203,31 @@ struct Live {
     thread: ThreadId,
 }
 
+impl Live {
+    /// Returns these bytes of each block that this one stands for.
+    fn weighted(&self, bytes: Bytes, serial: Serial) -> u64 {
+        bytes.0.saturating_mul(self.rate.weight(self.size, serial))
+    }
+}
+
+/// The slop of the live blocks of one image.
+struct LiveSlop<'t> {
+    rules: &'t SlopRules,
+    /// The blocks that have slop.
+    blocks: HashMap<Serial, Bytes>,
+}
+
+impl LiveSlop<'_> {
+    /// Returns the slop of a new block, and keeps it until the block is removed.
+    fn add(&mut self, origin: &Origin) -> Bytes {
+        let slop = self.rules.slop(origin);
+        if slop.0 > 0 {
+            self.blocks.insert(origin.serial, slop);
+        }
+        slop
+    }
+}
+
 /// The bytes that the groups hold in one image as time goes on.
 struct ImageShares<'t> {
     image: ImageId,
@@ -195,12 +235,14 @@ struct ImageShares<'t> {
     /// The index of the next time.
     next: usize,
     live: HashMap<Serial, Live>,
+    /// The slop of the live blocks, if that is counted in place of their bytes.
+    slop: Option<LiveSlop<'t>>,
     held: Vec<u64>,
     sums: &'t mut [Vec<u64>],
 }
 
 impl ImageShares<'_> {
-    fn event(&mut self, event: &Event, number: &mut impl FnMut(&Origin) -> u32) {
+    fn event(&mut self, event: &Event, usable: Option<Bytes>, number: &mut impl FnMut(&Origin) -> u32) {
         // Most events pass no time.
         if self.times.get(self.next).is_some_and(|&time| time < event.time) {
             self.advance_to(event.time);
@@ -208,19 +250,21 @@ impl ImageShares<'_> {
         let (image, rate, call) = (self.image, event.sampled.rate, Some((event.thread, event.time)));
         match event.kind {
             EventKind::Alloc { serial, size, stack } => {
-                self.enter(&Origin { image, serial, call, size, rate, stack, usable: None }, number);
+                self.enter(&Origin { image, serial, call, size, rate, stack, usable }, number);
             }
             EventKind::Free { block } => self.release(block),
             EventKind::Realloc { old, serial, size, stack } => {
                 self.release(old);
-                self.enter(&Origin { image, serial, call, size, rate, stack, usable: None }, number);
+                self.enter(&Origin { image, serial, call, size, rate, stack, usable }, number);
             }
             EventKind::Failed { .. } => {}
             EventKind::Reattributed { block: serial, stack } => {
                 if let Some(&Live { size, rate, thread, .. }) = self.live.get(&serial) {
+                    let slop = |live: &LiveSlop<'_>| live.blocks.get(&serial).map_or(0, |slop| slop.0);
+                    let usable = self.slop.as_ref().map(|live| Bytes(size.0.saturating_add(slop(live))));
                     self.release(FreedBlock::Known(serial));
                     let call = (thread != NO_THREAD).then_some((thread, event.time));
-                    self.enter(&Origin { image, serial, call, size, rate, stack, usable: None }, number);
+                    self.enter(&Origin { image, serial, call, size, rate, stack, usable }, number);
                 }
             }
         }
@@ -239,19 +283,21 @@ impl ImageShares<'_> {
     fn enter(&mut self, origin: &Origin, number: &mut impl FnMut(&Origin) -> u32) {
         let Origin { serial, size, rate, call, .. } = *origin;
         let group = number(origin);
-        if let Some(held) = self.held.get_mut(group as usize) {
-            *held = held.saturating_add(weighted_bytes(rate, size, serial).0);
-        }
         let thread = call.map_or(NO_THREAD, |(thread, _)| thread);
-        self.live.insert(serial, Live { size, rate, group, thread });
+        let live = Live { size, rate, group, thread };
+        let bytes = self.slop.as_mut().map_or(size, |slop| slop.add(origin));
+        if let Some(held) = self.held.get_mut(group as usize) {
+            *held = held.saturating_add(live.weighted(bytes, serial));
+        }
+        self.live.insert(serial, live);
     }
 
     fn release(&mut self, block: FreedBlock) {
         let FreedBlock::Known(serial) = block else { return };
-        if let Some(Live { size, rate, group, .. }) = self.live.remove(&serial)
-            && let Some(held) = self.held.get_mut(group as usize)
-        {
-            *held = held.saturating_sub(weighted_bytes(rate, size, serial).0);
+        let Some(live) = self.live.remove(&serial) else { return };
+        let slop = self.slop.as_mut().map(|slop| slop.blocks.remove(&serial).unwrap_or_default());
+        if let Some(held) = self.held.get_mut(live.group as usize) {
+            *held = held.saturating_sub(live.weighted(slop.unwrap_or(live.size), serial));
         }
     }
 

@@ -22,6 +22,7 @@ mod pictures;
 mod record;
 mod replay;
 mod reports;
+mod rss;
 pub(crate) mod select;
 mod start;
 mod tables;
@@ -55,6 +56,7 @@ pub(crate) use self::reports::{
     DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
     ShowReports,
 };
+pub(crate) use self::rss::Rss;
 pub(crate) use self::start::{Start, Stop};
 pub(crate) use self::tables::{Leaks, Neighbours, ReallocationOrder, Reallocations, Sizes, Summary, Temporary, Top};
 pub(crate) use self::types::{Blocks, Types, TypesBy};
@@ -203,6 +205,7 @@ pub(crate) enum Verb {
     Dmd(Dmd),
     Dump(Dump),
     HeapMap(HeapMapOf),
+    Rss(Rss),
     Log(Log),
     Replay(Replay),
     Heap(Heap),

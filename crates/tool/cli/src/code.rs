@@ -712,6 +712,29 @@ codes! {
         remedy: "`heapledger doctor LIBRARY` says which functions it has, and which of them cannot be redirected. Build the \
                  library without its own allocator for the recording; or preload it: `LD_PRELOAD=LIBRARY heapledger record …`.",
     }
+    /// The kernel does not let this user see the memory of the process
+    ResidentDenied = 117 {
+        cause: "`heapledger rss` reads `/proc/PID/smaps`, `pagemap` and `mem`. The kernel allows that to those who may debug the \
+                process: not if it is another user's, if `kernel.yama.ptrace_scope` is above 0, if it has declared its memory \
+                private, or if a container lacks CAP_SYS_PTRACE.",
+        consequence: "Nothing is shown, and the process goes on as it was.",
+        remedy: "`sudo heapledger rss PID`; in a container, start it with `--cap-add SYS_PTRACE`, or run the command on the host.",
+    }
+    /// A part of the heap could not be walked
+    HeapUnread = 118 {
+        cause: "The heap of glibc's malloc is a row of chunks, each with its size. One was found whose size makes no sense: the \
+                process was changing the heap at that moment, each of several times, or has overwritten it.",
+        consequence: "The memory behind that chunk is in a line of its own, in use or free. The sum is right all the same.",
+        remedy: "Ask again, or stop the process meanwhile: `kill -STOP PID; heapledger rss PID; kill -CONT PID`. If it is always \
+                 the same: `heapledger check -- COMMAND` finds what has overwritten the heap.",
+    }
+    /// The kernel does not tell pages of zeroes from others
+    ZeroesUnknown = 119 {
+        cause: "A page of private memory that was only read is the kernel's page of zeroes, which is not counted as resident. \
+                Kernels from 6.7 on tell such pages apart (PAGEMAP_SCAN); this one does not, or a sandbox refuses the call.",
+        consequence: "Such pages of heaps are counted in their parts. The difference is negative by as much.",
+        remedy: "Use a newer kernel, or take the difference for what it is.",
+    }
 }
 
 #[cfg(test)]

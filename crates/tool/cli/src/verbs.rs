@@ -31,6 +31,7 @@ pub(crate) mod reallocations;
 mod record;
 pub(crate) mod replay;
 pub(crate) mod reports;
+pub(crate) mod rss;
 mod run;
 mod shell;
 pub(crate) mod sizes;
@@ -109,6 +110,7 @@ pub(crate) fn answer(verb: &Verb, out: &mut Output) -> Result<ExitCode> {
         Verb::Dmd(dmd) => dmd::run(dmd, out),
         Verb::Dump(dump) => dump::run(dump, out),
         Verb::HeapMap(map) => heap_map::run(map, out),
+        Verb::Rss(memory) => rss::run(memory, out),
         Verb::Heap(heap) => heap::run(&heap.action, out),
         Verb::Lib(lib) => library::run(lib, out),
         Verb::Explain(explain) => explain::run(explain, out),

@@ -47,3 +47,24 @@ pub enum HeapMapError {
     #[error("the heap has more than {0} chunks of memory")]
     TooLarge(usize),
 }
+
+/// The reasons why the resident memory of a process cannot be shown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResidentError {
+    /// There is no process with this number, or it has no memory: it has ended and waits for its
+    /// parent, or is a thread of the kernel.
+    #[error("there is no process {0} with memory")]
+    NoProcess(u32),
+    /// The kernel does not let this user see the process's memory.
+    #[error("the memory of process {0} may not be read by this user")]
+    NotAllowed(u32),
+    /// The kernel does not say what the mappings of processes hold.
+    #[error("the kernel does not show `{file}` of the process")]
+    NotTold {
+        /// The file in `/proc/PID`.
+        file: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}

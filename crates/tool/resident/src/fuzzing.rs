@@ -1,9 +1,12 @@
-//! The body of the fuzz target: a process whose memory is hostile.
+//! The bodies of the fuzz targets: a process whose memory is hostile.
 
 use crate::error::{HeapMapError, Result};
+use crate::glibc::{GlibcHeap, Places};
 use crate::heap::HeapMap;
 use crate::layout::Layout;
 use crate::memory::Memory;
+use crate::pages::PresentPages;
+use crate::smaps;
 
 /// Memory that repeats some bytes for ever, so that each address has something.
 struct Hostile<'data>(&'data [u8]);
@@ -33,4 +36,31 @@ pub fn heap(data: &[u8]) {
         assert!(map.bins().iter().all(|bin| bin.used <= bin.capacity));
         assert!(map.heaps() as usize <= map.runs().count());
     }
+}
+
+/// Reads a heap of glibc from memory with any contents.
+pub fn glibc(data: &[u8]) {
+    const BRK: u64 = 0x5500_0000_0000;
+    const DATA: u64 = 0x7f00_0000_0000;
+    const HEAP: u64 = 0x7f00_0400_0000;
+    let memory = Hostile(data);
+    let mut pages = PresentPages::default();
+    let ranges = [BRK..BRK + 0x4000, DATA..DATA + 0x2000, HEAP..HEAP + 0x4000];
+    ranges.iter().for_each(|range| pages.push(range.clone()));
+    let [brk, data, heap] = ranges;
+    let places = Places { brk, data: vec![data], anonymous: vec![heap] };
+    if let Some(heap) = GlibcHeap::read(&memory, &pages, &places) {
+        for arena in &heap.arenas {
+            let resident = [arena.used, arena.cached, arena.fast, arena.free, arena.top, arena.bookkeeping, arena.unread];
+            assert!(resident.iter().all(|piece| piece.resident <= piece.bytes), "{arena:?}");
+        }
+    }
+}
+
+/// Reads the lines of `/proc/PID/smaps`.
+pub fn smaps(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mappings = smaps::parse(&text);
+    assert!(mappings.iter().all(|mapping| mapping.size() > 0));
+    smaps::parse_rollup(&text);
 }

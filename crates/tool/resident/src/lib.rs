@@ -1,18 +1,31 @@
 //! Where the memory of a process is, seen from outside.
 //!
 //! [`HeapMap::of_process`] reads the chunks and runs of Heapledger's allocator from the memory of a
-//! process, which runs on meanwhile and does nothing for it. Everything that is read is taken for
-//! hostile: numbers are checked before they are used, and the amount of memory is bounded.
+//! process, which runs on meanwhile and does nothing for it. [`ResidentMemory::of_process`] puts
+//! every resident page of a process into a part, of any process: files, stacks, the heap of glibc's
+//! malloc, and so on. Everything that is read is taken for hostile: numbers are checked before they
+//! are used, and the amount of memory is bounded.
 
+mod account;
 mod error;
+mod glibc;
 mod heap;
 mod layout;
 mod memory;
+mod pages;
 mod process;
+mod reader;
+mod scan;
+mod smaps;
+mod threads;
+mod zeroes;
 
-pub use self::error::{HeapMapError, Result};
+pub use self::account::{PartKind, ResidentMemory, ResidentPart};
+pub use self::error::{HeapMapError, ResidentError, Result};
+pub use self::glibc::{GlibcArena, GlibcHeap, Piece};
 pub use self::heap::{Arena, BinUse, Chunk, HeapMap, HugeBlock, Run, Slice, Totals};
 pub use self::memory::Memory;
+pub use self::smaps::{Amounts, SystemMapping};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -14,7 +14,7 @@ use crate::error::{HeapMapError, Result};
 use crate::heap::HeapMap;
 use crate::layout::SYMBOL;
 
-type Elf<'data> = ElfFile<'data, FileHeader64<Endianness>, &'data ReadCache<File>>;
+pub(crate) type Elf<'data> = ElfFile<'data, FileHeader64<Endianness>, &'data ReadCache<File>>;
 
 impl HeapMap {
     /// Reads the heap of a running process. The process is not stopped. So each run is shown as it
@@ -94,7 +94,7 @@ impl<'maps> Mapping<'maps> {
 
 /// Opens a regular file for reading. `None` for anything else: the opening of a device may have
 /// effects, and that of a FIFO waits for a writer.
-fn open_file(path: &str) -> Option<File> {
+pub(crate) fn open_file(path: &str) -> Option<File> {
     let is_file = |metadata: io::Result<fs::Metadata>| metadata.is_ok_and(|metadata| metadata.is_file());
     if !is_file(fs::metadata(path)) {
         return None;

@@ -146,6 +146,7 @@ pub(crate) struct Advise {
 ///     $ heapledger growth server.hl
 ///     $ heapledger growth --from 1min --by type
 ///     $ heapledger growth --process worker --by context
+///     $ heapledger growth --slop                  what the allocator rounds up
 ///     $ heapledger growth --all --json | jq .rows
 ///
 /// Growth is `certain` if it is even in every part of the time, and never lost more
@@ -174,6 +175,11 @@ pub(crate) struct Growth {
     /// Also show what grows more and more slowly
     #[arg(long, help_heading = "What to show")]
     pub(crate) all: bool,
+
+    /// Look for growth of slop: usable bytes beyond those that were asked for, recorded with
+    /// `record --usable`, else computed
+    #[arg(long, help_heading = "What to show")]
+    pub(crate) slop: bool,
 
     /// How many rows to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
+use heapledger_analysis::ProcessPattern;
 
 use super::allocator::{AllocatorName, InstalledAllocator};
 use crate::args::Written;
+use crate::args::values::process;
 
 /// Replay a program's allocator calls against several allocators, and compare them
 ///
@@ -65,9 +67,10 @@ pub(crate) struct Replay {
     #[arg(long)]
     pub(crate) tuned: bool,
 
-    /// A process to replay; may be given several times [default: all]
-    #[arg(long = "process", value_name = "PID")]
-    pub(crate) processes: Vec<u64>,
+    /// A process to replay: its pid, or a pattern of its program's file name, which only a recording
+    /// has; may be given several times [default: all]
+    #[arg(short, long = "process", value_name = "PROCESS", value_parser = process)]
+    pub(crate) processes: Vec<ProcessPattern>,
 
     /// Make the calls in as many threads as the program did
     ///

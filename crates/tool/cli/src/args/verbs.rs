@@ -37,7 +37,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Draw, and write for other tools", &["flame", "export"]),
     ("Make recordings of recordings", &["merge", "trim", "names", "anonymize", "import"]),
     ("Log the calls of the allocator, and replay them", &["log", "replay"]),
-    ("Ask running programs and reporters", &["reports", "dmd", "dump", "heap-map"]),
+    ("Ask running programs and reporters", &["rss", "reports", "dmd", "dump", "heap-map"]),
     ("Ask a snapshot of a JavaScript heap", &["heap"]),
     ("Help", &["help", "explain", "completions", "man"]),
 ];

@@ -1,13 +1,15 @@
 //! `heapledger advise`: advice about memory, the reasons, and the command that shows each.
 
-use heapledger_analysis::{Advice, AdviceList, Metric, Selection};
+use std::time::Duration;
+
+use heapledger_analysis::{Advice, AdviceList, Finding, Metric, Selection};
 use heapledger_core::allocator::AllocatorKind;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::Advise;
 use crate::error::Result;
-use crate::format::{bytes, count, wrapped};
+use crate::format::{bytes, count, duration, wrapped};
 use crate::json::document::Document;
 use crate::json::names::{FrameJson, LabelJson};
 use crate::output::Output;
@@ -122,7 +124,14 @@ impl Item {
         let file = quoted(&shown(&question.input.path));
         let (verb, options) = options.split_once(' ').unwrap_or((&options, ""));
         let proof = [&format!("heapledger {verb} {file}"), options].join(" ").trim_end().to_owned();
-        let at_stake = bytes(advice.bytes.0);
+        let at_stake = match &advice.finding {
+            // An allocator that was chosen for the time that it saves often takes more memory.
+            Finding::Allocator(found) if !found.saves_memory => {
+                let saved = found.present.cpu_ns.saturating_sub(found.other.cpu_ns);
+                format!("{} of processor time", duration(Duration::from_nanos(saved)))
+            }
+            _ => bytes(advice.bytes.0),
+        };
         let rule = advice.finding.rule();
         let head = match &advice.owner {
             None => format!("{rule}, {at_stake}"),

@@ -28,7 +28,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<()> {
     input.needs_history("to see growth, compare two snapshots: heapledger heap diff BEFORE AFTER")?;
     let recording = input.open()?;
     let selection = Selection { filter: arguments.blocks.filter(), ..Selection::default() };
-    let question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);
+    let metric = if arguments.slop { Metric::Slop } else { Metric::Bytes };
+    let question = Question::new(&input, &recording, &arguments.symbols, selection, metric);
     let mut question = question.expect_something()?;
     let (from, to) = arguments.range.bounds();
     let cut = match arguments.input.at() {
@@ -62,10 +63,14 @@ fn print(
     let between = format_args!("between {} and {}", time(growth.from), time(growth.to)).to_string();
     let groups = format!("{} of {}", count(steady as u64), count(growth.groups as u64));
     out.title(format_args!("{groups} looked at grow steadily {between}"))?;
+    if let Some(source) = &question.slop_source {
+        out.dim_line(format_args!("slop: {source}"))?;
+    }
     question.words(out)?;
     if shown > 0 {
         let several = question.recording.images().len() > 1;
-        let mut table = Tree::new(["rate", "gained", "live", "since", "sure"]);
+        let held = if arguments.slop { "slop" } else { "live" };
+        let mut table = Tree::new(["rate", "gained", held, "since", "sure"]);
         for grown in growth.grown[..shown].iter().take(limit(arguments.rows)) {
             let row = match &grown.group {
                 ShareGroup::Rank(rank) => row(&mut question.labels, &growth.stacks, rank, depth),
@@ -98,7 +103,9 @@ fn print(
         let file = quoted(&shown_path(question));
         let moment = |time: heapledger_recording::Time| format!("{:.3}s", time.0 as f64 / 1e9);
         let (since, to) = (moment(first.since), moment(growth.to));
-        out.hint(Some(format!("from where it is called: heapledger diff {file}@{since} {file}@{to} --by stack")));
+        let metric = if arguments.slop { " --metric slop" } else { "" };
+        let question = format!("heapledger diff {file}@{since} {file}@{to} --by stack{metric}");
+        out.hint(Some(format!("from where it is called: {question}")));
     }
     Ok(())
 }
@@ -152,7 +159,8 @@ fn json(arguments: &Arguments, question: &mut Question<'_, '_>, growth: &Growth)
             deviations: trend.deviations,
             since_seconds: seconds(grown.since),
             bytes_gained: trend.gained,
-            bytes_live: grown.live.0,
+            bytes_live: (!arguments.slop).then_some(grown.live.0),
+            slop: arguments.slop.then_some(grown.live.0),
         });
     }
     GrowthJson {
@@ -160,7 +168,7 @@ fn json(arguments: &Arguments, question: &mut Question<'_, '_>, growth: &Growth)
         from_seconds: seconds(growth.from),
         to_seconds: seconds(growth.to),
         groups: growth.groups as u64,
-        selection: SelectionJson::new(&question.selection, Metric::Bytes),
+        selection: SelectionJson::of(question),
         rows_all: growth.grown.len() as u64,
         rows,
     }
@@ -194,7 +202,8 @@ struct GrownJson {
     /// `steady`, `steps` or `slowing`.
     kind: &'static str,
     certain: bool,
-    /// The median, and the bounds of its 95 % confidence interval.
+    /// The median, and the bounds of its 95 % confidence interval. With `--slop`, these and
+    /// `bytes_gained` are bytes of slop.
     bytes_per_second: f64,
     bytes_per_second_least: f64,
     bytes_per_second_most: f64,
@@ -202,5 +211,10 @@ struct GrownJson {
     deviations: f64,
     since_seconds: f64,
     bytes_gained: u64,
-    bytes_live: u64,
+    /// Bytes live at the end of that time, without `--slop`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_live: Option<u64>,
+    /// The slop of the blocks live at the end of that time, with `--slop`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slop: Option<u64>,
 }

@@ -92,7 +92,9 @@ fn bands(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, '
     // If only some blocks are selected, the moment of their peak is known only from their history.
     let is_of_all = question.selection.filter.is_of_all_blocks();
     let moment = if is_of_all { Moment::Peak } else { Moment::At(view.peak.time) };
-    let (selection, times) = (question.selection.with_moment(moment), &view.times);
+    // The bands are those of live bytes, with --slop, too.
+    let selection = Selection { counts_slop: false, ..question.selection.with_moment(moment) };
+    let times = &view.times;
     let shares = question.answer(|names, _, progress| Shares::load(names, &selection, by, rows, times, progress))?;
     question.input.warn_of(&shares.damage);
     let several = question.recording.images().len() > 1;

@@ -272,6 +272,78 @@ fn a_shared_allocator_of_a_c_program() {
     assert!(said.contains("\n1 process not checked: ") && said.contains("\nhint: "), "{said}");
 }
 
+/// C++ programs with a preloaded allocator that has operators of its own: the C++ library's
+/// operators are used in their place, so that all blocks are seen. A program without misuse does
+/// the same as without checks.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_shared_allocator_of_a_cxx_program() {
+    for library in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2"] {
+        let Some(library) = shared_library(library) else { continue };
+        let mut jobs = vec![Job::fixture("indexer", "50")];
+        if let Some(apt) = installed("apt-config") {
+            jobs.push(Job::new([apt.as_os_str(), "dump".as_ref()]));
+        }
+        for job in jobs {
+            let job = job.variable("LD_PRELOAD", &library);
+            let checked = job.launched("check", &[]).outcome();
+            assert_eq!(checked, job.bare(), "{library:?}");
+        }
+        let mut preload = OsString::from("LD_PRELOAD=");
+        preload.push(&library);
+        let checked = |fixture: &str, kind: &str| {
+            let words = ["check", "--", "/usr/bin/env"].map(OsString::from).into_iter();
+            let line = words.chain([preload.clone(), program(fixture).into(), kind.into()]);
+            String::from_utf8(heapledger(line).stderr).unwrap()
+        };
+        for (fixture, kind, title) in [
+            ("heap_errors_cxx", "array-overflow", "\nwrite past the end of a block of "),
+            ("heap_errors_cxx", "double-delete", "\ndouble free of a block of "),
+            ("misuse", "new-free", "\nmismatched free of a block of 100 bytes: free after operator new\n"),
+            ("indexer", "5", "heapledger: no misuse of the allocator was found\n"),
+        ] {
+            let said = checked(fixture, kind);
+            assert!(said.contains(title) && !said.contains("not checked"), "{library:?}, {kind}: {said}");
+        }
+        let said = checked("heap_errors_cxx", "array-overflow");
+        assert!(said.contains("allocated by operator new[] at\n"), "{library:?}: {said}");
+    }
+}
+
+/// A library whose copies of the operators are hidden, as one with a static C++ library has them:
+/// the call of malloc that they make is no mismatch with an operator `delete`, unless that is
+/// another one.
+#[test]
+fn hidden_operators_of_a_library() {
+    let Some(compiler) = installed("c++") else { return };
+    let scratch = Scratch::new();
+    let library = scratch.write(
+        "library.cpp",
+        "#include <cstdlib>\n#include <new>\n\
+         void *operator new(std::size_t size) { return std::malloc(size); }\n\
+         void operator delete(void *block) noexcept { std::free(block); }\n\
+         extern \"C\" int *make() { return new int(7); }\n",
+    );
+    let script = scratch.write("exports", "{ global: make; local: *; };\n");
+    let (shared, source) = (scratch.file("libhidden.so"), scratch.file("hidden.cpp"));
+    let mut option = OsString::from("-Wl,--version-script=");
+    option.push(&script);
+    let words = ["-g", "-O0", "-shared", "-fPIC", "-o"].map(OsString::from).into_iter();
+    let words = words.chain([shared.clone().into(), library.into(), option]);
+    assert!(Job::new(std::iter::once(compiler.clone().into_os_string()).chain(words)).bare().status.success());
+    for (delete, found) in [("delete", 0), ("delete[]", 1)] {
+        let text = format!("extern \"C\" int *make();\nint main() {{ {delete} make(); }}\n");
+        std::fs::write(&source, text).unwrap();
+        let program = scratch.file("hidden");
+        let words = ["-g", "-O0", "-w", "-o"].map(OsString::from).into_iter();
+        let words = words.chain([program.clone().into(), source.clone().into(), shared.clone().into()]);
+        assert!(Job::new(std::iter::once(compiler.clone().into_os_string()).chain(words)).bare().status.success());
+        let outcome = heapledger(["check", "--json", "--", program.to_str().unwrap()]);
+        let report = documents::read(&outcome.stdout);
+        assert_eq!(report["misuses"].as_array().unwrap().len(), found, "{delete}: {report:#}");
+    }
+}
+
 /// Debian's redis links a shared jemalloc, whose `malloc_usable_size`, `mallctl` and `nallocx` it
 /// calls: the checks and the heap checker find nothing in it, and change nothing.
 #[test]
@@ -535,19 +607,6 @@ fn programs_that_people_use_are_the_same_and_clean() {
         for options in [["--quarantine", "256k"], ["--allocator", "heapledger"], ["--past-end", "1000"]] {
             let words = ["check", "--quiet"].iter().chain(&options).map(OsStr::new);
             assert_eq!(bare, job.through(words).outcome(), "{options:?}");
-        }
-    }
-    // Allocators with operators of their own, whose calls are not observed.
-    for library in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
-        if let Some(library) = shared_library(library) {
-            let mut preload = OsString::from("LD_PRELOAD=");
-            preload.push(&library);
-            let job = Job::fixture("operators", "50").variable("LD_PRELOAD", library);
-            assert_eq!(job.launched("check", &[]).outcome(), job.bare());
-            let words = ["check", "--", "/usr/bin/env"].map(OsString::from).into_iter();
-            let line = words.chain([preload, program("operators").into(), "5".into()]);
-            let told = String::from_utf8(heapledger(line).stderr).unwrap();
-            assert!(told.contains("\n1 process not checked: "), "{told}");
         }
     }
     // The program prints the ids of its processes.

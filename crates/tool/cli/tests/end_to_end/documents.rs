@@ -40,7 +40,7 @@ fn check(document: &Value) {
 }
 
 /// Commands, with the schema of their answers; `A` and `B` are recordings.
-const QUESTIONS: [(&str, &str); 51] = [
+const QUESTIONS: [(&str, &str); 52] = [
     ("summary A", "summary"),
     ("summary A --at peak", "selected"),
     ("summary A --function main", "selected"),
@@ -82,6 +82,7 @@ const QUESTIONS: [(&str, &str); 51] = [
     ("timeline A --by function", "timeline"),
     ("timeline A --function main", "timeline"),
     ("growth A --all", "growth"),
+    ("growth A --all --slop", "growth"),
     ("advise A", "advice"),
     ("diff A B", "diff"),
     ("diff A B --by type", "diff"),

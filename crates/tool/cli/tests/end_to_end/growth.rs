@@ -38,6 +38,18 @@ fn a_leak_is_told_from_all_else() {
     assert_eq!(number(&by_type, "groups"), 1, "{by_type:#}");
     let without = recording.ask("growth", &["--not-function", "leak"]);
     assert!(row(&without, "leak").is_none(), "{without:#}");
+    // Each block that leaks is 100 bytes, and glibc has none that is less than 104.
+    let slop = recording.ask("growth", &["--slop"]);
+    assert_eq!(slop["metric"], "slop", "{slop:#}");
+    assert!(slop["usable_sizes"].as_str().unwrap().starts_with("computed for glibc"), "{slop:#}");
+    let sloppy = row(&slop, "leak").unwrap();
+    assert_eq!(sloppy["kind"], "steady", "{sloppy:#}");
+    assert!((76_000..=80_000).contains(&number(sloppy, "slop")), "{sloppy:#}");
+    assert_eq!(number(sloppy, "slop") * 25, number(leak, "bytes_live"), "{sloppy:#}");
+    let ratio = rate("bytes_per_second") / sloppy["bytes_per_second"].as_f64().unwrap();
+    assert!((24.0..26.0).contains(&ratio), "{ratio}: {sloppy:#}");
+    let text = heapledger(["growth", path, "--slop"]).text();
+    assert!(text.contains("slop: computed for glibc") && text.contains(" slop "), "{text}");
     // Nothing grew before the beginning, and there is nothing after the end.
     assert_eq!(heapledger(["growth", path, "--function", "nowhere"]).status, exited(2));
 }

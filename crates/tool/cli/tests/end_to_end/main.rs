@@ -64,6 +64,7 @@ mod reporters;
 mod reporters_c;
 mod reports;
 mod rewrite;
+mod rss;
 mod sampled;
 mod selection;
 mod shells;

@@ -359,7 +359,7 @@ fn wrong_works_and_allocators_are_told() {
         let words = words.iter().map(|word| (*word).as_ref()).chain([mix.as_os_str(), "1000".as_ref()]);
         assert!(heapledger(words).status.success());
         failed(&[], &recording, 2, says);
-        failed(&["--process", "1"], &recording, 2, if option == "--aggregate" { "is not in" } else { says });
+        failed(&["--process", "1"], &recording, 2, if option == "--aggregate" { "has no process 1" } else { says });
     }
 }
 
@@ -420,6 +420,8 @@ fn processes_begin_with_what_they_inherit() {
     // One process, and several at their times: the parent waits twice for 200 ms.
     let alone = replayed(&file, &["-a", "system", "--process", &parent.0.to_string()]);
     assert_eq!((number(&alone, "process"), &alone["processes"]), (parent.0, &Value::Array(Vec::new())));
+    let named = replayed(&file, &["-a", "system", "--process", "inherits"]);
+    assert_eq!((&named["calls"], &named["processes"].as_array().unwrap().len()), (&replay["calls"], &4), "{named:#}");
     let wall = |options: &[&str]| {
         let replay = replayed(&file, &[&["-a", "system", "--time"], options].concat());
         assert_eq!(number(&replay["rows"][0], "failed"), 0);

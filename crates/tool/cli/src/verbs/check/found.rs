@@ -116,6 +116,19 @@ enum Role {
     Allocated,
 }
 
+impl Stack {
+    /// Returns the call that the program made: the function that was called, or, if that is one of
+    /// C, the operator that has called it, without its parameters.
+    fn called(&self) -> &str {
+        let is_operator = |name: &&str| name.starts_with("operator ");
+        if is_operator(&self.by.as_str()) {
+            return &self.by;
+        }
+        let operators = self.frames.iter().map(|frame| frame.function.as_str()).take_while(is_operator);
+        operators.last().map_or(self.by.as_str(), |name| name.split('(').next().unwrap_or(name))
+    }
+}
+
 fn as_hex<S: serde::Serializer>(address: &u64, to: S) -> std::result::Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{address:#x}"))
 }
@@ -158,6 +171,17 @@ impl Misuse {
             (_, Role::Freed) => "freed",
         };
         format!("{what} by {}", stack.by)
+    }
+
+    /// True if this is a mismatch in name only. A library may have copies of C++'s operators of its
+    /// own, which nobody else sees: what is seen is the call of malloc or free that they make.
+    fn is_of_hidden_operator(&self) -> bool {
+        let called = |role| self.stacks.iter().find(|stack| stack.role == role).map_or("", Stack::called);
+        let (allocated, freed) = (called(Role::Allocated), called(Role::Freed));
+        let is_pair = [("operator new", "operator delete"), ("operator new[]", "operator delete[]")]
+            .iter()
+            .any(|(new, delete)| (allocated, freed) == (new, delete));
+        self.kind == Kind::Mismatch && is_pair
     }
 
     /// True if the other one is the same finding, in another process or for another block.
@@ -256,7 +280,7 @@ impl Findings {
             }
             let processes = if is_confined { &mut findings.confined } else { &mut findings.unverified };
             processes.extend(unverified.filter(|_| !is_stopped));
-            for (_, misuse) in of_process {
+            for (_, misuse) in of_process.into_iter().filter(|(_, misuse)| !misuse.is_of_hidden_operator()) {
                 match findings.misuses.iter_mut().find(|known| known.is_like(&misuse)) {
                     Some(known) => known.times = known.times.saturating_add(misuse.times),
                     None => findings.misuses.push(misuse),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use heapledger_alloc_log::{Fields, Line, LineParser};
-use heapledger_analysis::{AllocatorEventKind, allocator_events, statistics_points};
+use heapledger_analysis::{AllocatorEventKind, Filter, ProcessPattern, allocator_events, statistics_points};
 use heapledger_recording::{ImageId, ImageStart, Recording};
 use heapledger_replay::{
     Act, ActKind, EventPlace, LogReader, Player, RecordedError, Threads, WorkError, WorkWriter, recorded,
@@ -19,7 +19,7 @@ use crate::format::counted;
 use crate::input::Input;
 use crate::messages::notify;
 use crate::progress::Progress;
-use crate::text::{quoted, shown};
+use crate::text::shown;
 use crate::verbs::log::{Seen, read};
 
 /// Writes the works of the chosen processes of a recording.
@@ -34,16 +34,14 @@ pub(super) fn of_recording(
         let what = format_args!("`{file}` has a sample of the blocks: an allocator would not do the same for them");
         return Err(Failure::new(Exit::Usage, what).hint("record all blocks: heapledger record -o FILE.hl -- COMMAND"));
     }
-    let word = quoted(&input.path.to_string_lossy());
-    let is_there = |process: u64| recording.images().iter().any(|start| u64::from(start.pid) == process);
-    if let Some(process) = arguments.processes.iter().find(|process| !is_there(**process)) {
-        return Err(Failure::new(Exit::Usage, format_args!("process {process} is not in `{file}`"))
-            .hint(format_args!("see which are:\nheapledger info {word}")));
-    }
+    let filter = Filter { processes: arguments.processes.clone(), ..Filter::default() };
+    let images = filter.images(recording).map_err(|error| input.unanswered(error))?;
     let events = |image: ImageId| recording.event_chunks(image).map(|chunk| u64::from(chunk.head().rows)).sum::<u64>();
-    let is_chosen =
-        |start: &&ImageStart| arguments.processes.is_empty() || arguments.processes.contains(&u64::from(start.pid));
-    let chosen = recording.images().iter().filter(is_chosen).map(|start| (events(start.image), start));
+    let chosen = recording
+        .images()
+        .iter()
+        .filter(|start| images.contains(&start.image))
+        .map(|start| (events(start.image), start));
     let chosen: Vec<(u64, &ImageStart)> = chosen.filter(|(events, _)| *events > 0).collect();
     if chosen.is_empty() {
         return Err(Failure::new(Exit::Usage, format_args!("`{file}` has no events"))
@@ -114,12 +112,20 @@ struct Process {
 /// if the log has no times. A log does not say when a process ends: each runs to the end.
 pub(super) fn of_log(arguments: &Replay, player: &mut Player) -> Result<Vec<Subject>> {
     let log = arguments.file.to_string_lossy();
+    let pid = |pattern: &ProcessPattern| match pattern {
+        ProcessPattern::Pid(pid) => Ok(u64::from(*pid)),
+        ProcessPattern::Program(name) => {
+            let what = format_args!("a log has no names of programs: process `{name}` is not in it");
+            Err(Failure::new(Exit::Usage, what).hint("choose a process by its number: --process PID"))
+        }
+    };
+    let chosen: Vec<u64> = arguments.processes.iter().map(pid).collect::<Result<_>>()?;
     let (mut processes, mut places) = (Vec::<Process>::new(), HashMap::<u64, usize>::new());
     let (mut number, mut wrong, mut left_out, mut failed) = (0_u64, 0_u64, 0_u64, None);
     let (mut parser, mut last) = (LineParser::default(), 0);
     let mut add = |number: u64, line: &Line, fields: &Fields<'_>| -> Result<()> {
         let process = line.process;
-        if !arguments.processes.is_empty() && !arguments.processes.contains(&process) {
+        if !chosen.is_empty() && !chosen.contains(&process) {
             left_out += 1;
             return Ok(());
         }

@@ -1,0 +1,190 @@
+//! `heapledger rss`: the parts of a process's resident memory.
+
+mod json;
+
+use heapledger_report_format::{Row, Tree};
+use heapledger_resident::{PartKind, ResidentError, ResidentMemory, ResidentPart};
+
+pub(crate) use self::json::RssJson;
+
+use crate::args::Rss;
+use crate::code::Code;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::{bytes, count, counted, duration, percent};
+use crate::json::document::Form;
+use crate::messages::warn;
+use crate::output::Output;
+
+pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
+    let process = arguments.process;
+    let memory = ResidentMemory::of_process(process).map_err(failure)?;
+    if let Some(path) = &arguments.output {
+        out.direct(path, arguments.force, &[])?;
+    }
+    if let Some(unread) = memory.parts.iter().find(|part| part.kind == PartKind::GlibcUnread) {
+        let unread = bytes(unread.mapped);
+        warn(Code::HeapUnread, format_args!("{unread} of the heap could not be walked: it changes, or is damaged"));
+    }
+    if !memory.knows_zeroes {
+        let what = "this kernel does not tell pages of zeroes from others: in heaps they are counted";
+        warn(Code::ZeroesUnknown, format_args!("{what}, so that the parts may be more than the whole"));
+    }
+    if arguments.json {
+        return out.document(&RssJson::new(process, &memory), Form::Json);
+    }
+    let shown = if arguments.rows == 0 { usize::MAX } else { arguments.rows };
+    print(process, &memory, shown, out)
+}
+
+fn failure(error: ResidentError) -> Failure {
+    let (code, hint) = match error {
+        ResidentError::NoProcess(_) => (None, Some("`pgrep NAME` tells the numbers of the processes of a name")),
+        ResidentError::NotAllowed(_) => {
+            let hint = "sudo heapledger rss PID; or allow debuggers: sudo sysctl kernel.yama.ptrace_scope=0";
+            (Some(Code::ResidentDenied), Some(hint))
+        }
+        _ => (None, None),
+    };
+    let failure = Failure::from_error(Exit::Unreadable, error);
+    let failure = match code {
+        Some(code) => failure.code(code),
+        None => failure,
+    };
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// The groups that parts are shown in, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Group {
+    Glibc,
+    Heapledger,
+    Files,
+    Stacks,
+    Private,
+    Shared,
+    Kernel,
+}
+
+const GROUPS: [Group; 7] =
+    [Group::Glibc, Group::Heapledger, Group::Private, Group::Stacks, Group::Files, Group::Shared, Group::Kernel];
+
+impl Group {
+    fn of(kind: PartKind) -> Group {
+        match kind {
+            PartKind::GlibcUsed
+            | PartKind::GlibcMapped
+            | PartKind::GlibcCached
+            | PartKind::GlibcFast
+            | PartKind::GlibcFree
+            | PartKind::GlibcTop
+            | PartKind::GlibcBookkeeping
+            | PartKind::GlibcUnread => Group::Glibc,
+            PartKind::HeapledgerUsed
+            | PartKind::HeapledgerUnused
+            | PartKind::HeapledgerFree
+            | PartKind::HeapledgerBookkeeping => Group::Heapledger,
+            PartKind::File => Group::Files,
+            PartKind::MainStack | PartKind::ThreadStack | PartKind::EndedStack => Group::Stacks,
+            PartKind::Shared => Group::Shared,
+            PartKind::Kernel => Group::Kernel,
+            _ => Group::Private,
+        }
+    }
+
+    fn name(self, memory: &ResidentMemory) -> String {
+        let arenas = memory.glibc.as_ref().map_or(0, |heap| heap.arenas.len() as u64);
+        match self {
+            Group::Glibc => format!("heap of glibc's malloc, in {}", counted(arenas, "arena", "arenas")),
+            Group::Heapledger => "heap of Heapledger's allocator".to_owned(),
+            Group::Files => "files".to_owned(),
+            Group::Stacks => "stacks".to_owned(),
+            Group::Private => "other private memory".to_owned(),
+            Group::Shared => "memory that processes share".to_owned(),
+            Group::Kernel => "pages of the kernel".to_owned(),
+        }
+    }
+}
+
+/// Returns the text of a part, and the note behind it.
+fn described(part: &ResidentPart, memory: &ResidentMemory) -> (String, String) {
+    let chunks = counted(part.count, "chunk", "chunks");
+    let knows_caches = memory.glibc.as_ref().is_some_and(|heap| heap.caches > 0);
+    let (text, note) = match part.kind {
+        PartKind::GlibcUsed if knows_caches => ("in use", chunks),
+        PartKind::GlibcUsed => ("in use, or in the caches of threads", chunks),
+        PartKind::GlibcMapped => ("in use, with mappings of their own", counted(part.count, "block", "blocks")),
+        PartKind::GlibcCached => ("free, in the caches of threads", chunks),
+        PartKind::GlibcFast => ("free, in fastbins", chunks),
+        PartKind::GlibcFree => ("free, in bins", chunks),
+        PartKind::GlibcTop => ("free, at the ends of heaps", String::new()),
+        PartKind::GlibcBookkeeping | PartKind::HeapledgerBookkeeping => ("bookkeeping", String::new()),
+        PartKind::GlibcUnread => ("not walked", String::new()),
+        PartKind::HeapledgerUsed => ("in use", counted(part.count, "block", "blocks")),
+        PartKind::HeapledgerUnused => ("free, in runs", counted(part.count, "run", "runs")),
+        PartKind::HeapledgerFree => ("free, without a run", String::new()),
+        PartKind::MainStack => ("the main thread's", String::new()),
+        PartKind::ThreadStack => ("of other threads", counted(part.count, "stack", "stacks")),
+        PartKind::EndedStack => ("of threads that have ended", counted(part.count, "stack", "stacks")),
+        _ if part.name.is_empty() => ("without a name", counted(part.count, "mapping", "mappings")),
+        PartKind::File if part.private_dirty > 0 => {
+            return (part.name.clone(), format!("own copies: {}", bytes(part.private_dirty)));
+        }
+        _ => return (part.name.clone(), String::new()),
+    };
+    (text.to_owned(), note)
+}
+
+fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) -> Result<()> {
+    let whole = memory.kernel.resident;
+    let name = &memory.command;
+    let (resident, mapped) = (bytes(whole), bytes(memory.mapped));
+    out.title(format_args!("process {process} ({name}): {resident} resident of {mapped} mapped"))?;
+    out.line(format_args!("read in {}; the process was not stopped", duration(memory.duration)))?;
+    out.line("")?;
+    let mut table = Tree::new(["resident", "share", "mapped"]);
+    let cells = |resident: u64, mapped: u64| [bytes(resident), percent(resident, whole), bytes(mapped)];
+    for group in GROUPS {
+        let parts: Vec<&ResidentPart> = memory.parts.iter().filter(|part| Group::of(part.kind) == group).collect();
+        let sum = |parts: &[&ResidentPart]| {
+            let add = |of: fn(&ResidentPart) -> u64| parts.iter().map(|part| of(part)).fold(0, u64::saturating_add);
+            (add(|part| part.resident), add(|part| part.mapped))
+        };
+        let (resident, mapped) = sum(&parts);
+        if resident == 0 {
+            continue;
+        }
+        table.push(0, Row::new(group.name(memory)).cells(cells(resident, mapped)));
+        let is_list = [Group::Files, Group::Private, Group::Shared].contains(&group);
+        let (rows, more) = parts.split_at(if is_list { shown.min(parts.len()) } else { parts.len() });
+        for part in rows.iter().filter(|part| part.resident > 0) {
+            let (text, note) = described(part, memory);
+            table.push(1, Row::new(text).note(note).cells(cells(part.resident, part.mapped)));
+        }
+        let (resident, mapped) = sum(more);
+        if resident > 0 {
+            let text = format!("and {} more: -n 0 shows them", count(more.len() as u64));
+            table.push(1, Row::new(text).cells(cells(resident, mapped)));
+        }
+    }
+    let difference = memory.difference();
+    let sign = if difference < 0 { "-" } else { "" };
+    let size = difference.unsigned_abs();
+    let row = [format!("{sign}{}", bytes(size)), format!("{sign}{}", percent(size, whole)), String::new()];
+    table.push(0, Row::new("difference to the kernel's figure").cells(row));
+    out.tree(&table)?;
+    out.line("")?;
+    let amounts = &memory.kernel;
+    out.line(format_args!(
+        "in huge pages: {} · beside it: {} swapped, {} of page tables, {} in hugetlbfs, {} reserved",
+        bytes(amounts.anonymous_huge),
+        bytes(amounts.swapped),
+        bytes(memory.page_tables),
+        bytes(amounts.huge_tlb),
+        bytes(memory.reserved),
+    ))?;
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! The document of `rss --json`.
+
+use heapledger_resident::{GlibcArena, GlibcHeap, PartKind, Piece, ResidentMemory, ResidentPart};
+use serde::Serialize;
+
+use crate::json::document::Document;
+
+/// The document of `--json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct RssJson {
+    process: u32,
+    /// The name of the program, at most 15 bytes of it.
+    command: String,
+    threads: u64,
+    /// Resident memory, as the kernel counts it (`smaps_rollup`).
+    bytes_resident: u64,
+    /// The sum of the parts.
+    bytes_found: u64,
+    /// The bytes that the kernel counts beyond that sum; negative if the parts are more.
+    bytes_difference: i64,
+    /// All mapped addresses, resident or not.
+    bytes_mapped: u64,
+    /// The mappings that may neither be read nor written to.
+    bytes_reserved: u64,
+    /// The resident memory that belongs to no file.
+    bytes_anonymous: u64,
+    /// The part of this that is in huge pages.
+    bytes_huge: u64,
+    /// Pages of hugetlbfs, which are not among the resident ones.
+    bytes_huge_tlb: u64,
+    /// Memory in swap, which is not among the resident one.
+    bytes_swapped: u64,
+    /// Page tables, which are not among the resident ones.
+    bytes_page_tables: u64,
+    /// False if pages of zeroes in heaps are counted, because the kernel does not tell them apart.
+    knows_zeroes: bool,
+    /// The time from the first look at the process to the last. It was not stopped.
+    read_seconds: f64,
+    /// The parts, by kind; within a kind, the largest first.
+    rows: Vec<PartJson>,
+    /// The heap of glibc's malloc, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    glibc: Option<GlibcJson>,
+}
+
+/// A part of resident memory.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct PartJson {
+    /// The use of the memory, such as `glibc-used`, `file`, `thread-stack` or `anonymous`.
+    kind: &'static str,
+    /// The path of a file, or the name of private memory; empty if it has none.
+    name: String,
+    /// The number of chunks, blocks, stacks or mappings.
+    count: u64,
+    bytes_mapped: u64,
+    bytes_resident: u64,
+    /// The resident bytes of this process alone that were written to; of parts that are mappings.
+    bytes_private_dirty: u64,
+    /// The resident bytes that other processes map, too; of parts that are mappings.
+    bytes_shared: u64,
+}
+
+/// The heap of glibc's malloc.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct GlibcJson {
+    /// The number of threads whose caches were found. If it is 0, cached chunks count as used.
+    caches: u64,
+    /// The blocks with a mapping of their own.
+    mapped: PieceJson,
+    /// The arenas; the main one comes first.
+    arenas: Vec<ArenaJson>,
+}
+
+/// An arena.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ArenaJson {
+    /// Hexadecimal.
+    address: String,
+    main: bool,
+    /// The number of its heaps, of up to 64 MiB each.
+    heaps: u32,
+    /// The memory that it has from the system: the sum of the following.
+    bytes_system: u64,
+    used: PieceJson,
+    /// The freed chunks in the caches of threads.
+    cached: PieceJson,
+    /// The freed chunks in fastbins.
+    fast: PieceJson,
+    /// All other freed chunks.
+    free: PieceJson,
+    /// The ends of heaps, from which new chunks are cut.
+    top: PieceJson,
+    bookkeeping: PieceJson,
+    /// Memory that could not be walked.
+    unread: PieceJson,
+}
+
+/// An amount of memory of a heap. Chunks have 8 bytes more than their blocks.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct PieceJson {
+    chunks: u64,
+    bytes: u64,
+    bytes_resident: u64,
+}
+
+impl Document for RssJson {
+    const SCHEMA: &'static str = "rss";
+}
+
+impl RssJson {
+    pub(crate) fn new(process: u32, memory: &ResidentMemory) -> RssJson {
+        RssJson {
+            process,
+            command: memory.command.clone(),
+            threads: memory.threads,
+            bytes_resident: memory.kernel.resident,
+            bytes_found: memory.found(),
+            bytes_difference: memory.difference(),
+            bytes_mapped: memory.mapped,
+            bytes_reserved: memory.reserved,
+            bytes_anonymous: memory.kernel.anonymous,
+            bytes_huge: memory.kernel.anonymous_huge,
+            bytes_huge_tlb: memory.kernel.huge_tlb,
+            bytes_swapped: memory.kernel.swapped,
+            bytes_page_tables: memory.page_tables,
+            knows_zeroes: memory.knows_zeroes,
+            read_seconds: memory.duration.as_secs_f64(),
+            rows: memory.parts.iter().map(part).collect(),
+            glibc: memory.glibc.as_ref().map(heap),
+        }
+    }
+}
+
+fn part(part: &ResidentPart) -> PartJson {
+    PartJson {
+        kind: name(part.kind),
+        name: part.name.clone(),
+        count: part.count,
+        bytes_mapped: part.mapped,
+        bytes_resident: part.resident,
+        bytes_private_dirty: part.private_dirty,
+        bytes_shared: part.shared,
+    }
+}
+
+fn name(kind: PartKind) -> &'static str {
+    match kind {
+        PartKind::GlibcUsed => "glibc-used",
+        PartKind::GlibcMapped => "glibc-mapped",
+        PartKind::GlibcCached => "glibc-cached",
+        PartKind::GlibcFast => "glibc-fast",
+        PartKind::GlibcFree => "glibc-free",
+        PartKind::GlibcTop => "glibc-top",
+        PartKind::GlibcBookkeeping => "glibc-bookkeeping",
+        PartKind::GlibcUnread => "glibc-unread",
+        PartKind::HeapledgerUsed => "heapledger-used",
+        PartKind::HeapledgerUnused => "heapledger-unused",
+        PartKind::HeapledgerFree => "heapledger-free",
+        PartKind::HeapledgerBookkeeping => "heapledger-bookkeeping",
+        PartKind::File => "file",
+        PartKind::MainStack => "main-stack",
+        PartKind::ThreadStack => "thread-stack",
+        PartKind::EndedStack => "ended-stack",
+        PartKind::Shared => "shared",
+        PartKind::Kernel => "kernel",
+        _ => "anonymous",
+    }
+}
+
+fn heap(heap: &GlibcHeap) -> GlibcJson {
+    let arena = |arena: &GlibcArena| ArenaJson {
+        address: format!("{:#x}", arena.address),
+        main: arena.is_main,
+        heaps: arena.heaps,
+        bytes_system: arena.system_bytes(),
+        used: piece(arena.used),
+        cached: piece(arena.cached),
+        fast: piece(arena.fast),
+        free: piece(arena.free),
+        top: piece(arena.top),
+        bookkeeping: piece(arena.bookkeeping),
+        unread: piece(arena.unread),
+    };
+    GlibcJson { caches: heap.caches, mapped: piece(heap.mapped), arenas: heap.arenas.iter().map(arena).collect() }
+}
+
+fn piece(piece: Piece) -> PieceJson {
+    PieceJson { chunks: piece.chunks, bytes: piece.bytes, bytes_resident: piece.resident }
+}

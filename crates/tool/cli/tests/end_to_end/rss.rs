@@ -1,0 +1,175 @@
+//! `heapledger rss`: every page of a running program, compared with the program's own figures.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::documents;
+use crate::harness::*;
+
+/// A program that waits until its stdin is closed, and the lines that it printed up to `end`.
+struct Waiting {
+    child: Child,
+    lines: Vec<String>,
+}
+
+impl Waiting {
+    fn begin(command: &mut Command) -> Waiting {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let lines = lines.take_while(|line| line != "end").collect();
+        Waiting { child, lines }
+    }
+
+    /// Returns the numbers of the line that begins with a word.
+    fn numbers(&self, word: &str) -> Vec<u64> {
+        let line = self.lines.iter().find_map(|line| line.strip_prefix(word)).unwrap();
+        line.split_whitespace().map(|number| number.parse().unwrap()).collect()
+    }
+
+    fn ask(&self) -> Value {
+        let outcome = heapledger(["rss", &self.child.id().to_string(), "--json"]);
+        assert!(outcome.status.success(), "{outcome:?}");
+        documents::read(&outcome.stdout)
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Checks that the parts add up to the kernel's figure, for a program that does nothing. Returns
+/// the resident bytes of a kind.
+fn resident_of(answer: &Value, kind: &str) -> i64 {
+    let rows = answer["rows"].as_array().unwrap();
+    let sum: i64 = rows.iter().map(|row| number(row, "bytes_resident")).sum();
+    assert_eq!(sum, number(answer, "bytes_found"), "{answer:#}");
+    assert_eq!(sum + number(answer, "bytes_difference"), number(answer, "bytes_resident"), "{answer:#}");
+    let of_kind = rows.iter().filter(|row| row["kind"] == kind);
+    of_kind.map(|row| number(row, "bytes_resident")).sum()
+}
+
+/// Returns the value of an attribute in a line of `malloc_info`.
+fn attribute(line: &str, name: &str) -> i64 {
+    let (_, rest) = line.split_once(&format!("{name}=\"")).unwrap();
+    rest.split_once('"').unwrap().0.parse().unwrap()
+}
+
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn sixty_five_arenas_are_as_glibc_counts_them() {
+    let waiting = Waiting::begin(Command::new(program("many_arenas")).arg("64"));
+    let answer = waiting.ask();
+    if answer["knows_zeroes"] == true {
+        assert_eq!(number(&answer, "bytes_difference"), 0, "{answer:#}");
+    }
+    let arenas = answer["glibc"]["arenas"].as_array().unwrap();
+    let sum = |piece: &str, field: &str| arenas.iter().map(|arena| number(&arena[piece], field)).sum::<i64>();
+    let [arena, chunks_free, chunks_fast, mapped, mapped_bytes, fast, used, free, keep] =
+        waiting.numbers("mallinfo2 ")[..].try_into().map(|all: [u64; 9]| all.map(|number| number as i64)).unwrap();
+    // All figures of glibc are these, to the byte.
+    assert_eq!(arenas.iter().map(|arena| number(arena, "bytes_system")).sum::<i64>(), arena);
+    assert_eq!((sum("fast", "chunks"), sum("fast", "bytes")), (chunks_fast, fast));
+    assert_eq!(sum("free", "chunks") + sum("top", "chunks"), chunks_free);
+    assert_eq!(sum("free", "bytes") + sum("top", "bytes") + fast, free);
+    assert_eq!(sum("used", "bytes") + sum("cached", "bytes") + sum("bookkeeping", "bytes"), used);
+    assert_eq!(sum("unread", "bytes"), 0);
+    assert_eq!(number(&arenas[0]["top"], "bytes"), keep);
+    let blocks = &answer["glibc"]["mapped"];
+    assert_eq!((number(blocks, "chunks"), number(blocks, "bytes")), (mapped, mapped_bytes));
+    // And so are those of each arena, which glibc lists in the same order.
+    let totals = |kind: &str| {
+        let start = format!("<{kind}");
+        waiting.lines.iter().filter(|line| line.starts_with(&start)).cloned().collect::<Vec<_>>()
+    };
+    let (fast, system) = (totals("total type=\"fast\""), totals("system type=\"current\""));
+    assert_eq!((arenas.len(), fast.len(), system.len()), (65, 66, 66));
+    for ((arena, fast), system) in arenas.iter().zip(&fast).zip(&system) {
+        assert_eq!(number(arena, "bytes_system"), attribute(system, "size"), "{arena:#}");
+        assert_eq!(number(&arena["fast"], "bytes"), attribute(fast, "size"), "{arena:#}");
+    }
+    // Each thread has a cache. The one with two heaps has also freed the end of the first.
+    assert!(number(&answer["glibc"], "caches") >= 64, "{answer:#}");
+    let cached = waiting.numbers("cached ")[0] as i64 / 64;
+    let heaps: i64 = arenas[1..].iter().map(|arena| number(arena, "heaps")).sum();
+    assert_eq!(heaps, 65);
+    for arena in &arenas[1..] {
+        let bytes = number(&arena["cached"], "bytes");
+        assert!(bytes == cached || (number(arena, "heaps") == 2 && bytes > cached), "{arena:#}");
+    }
+    let of = |kind: &str| answer["rows"].as_array().unwrap().iter().find(|row| row["kind"] == kind).unwrap();
+    assert_eq!(number(of("thread-stack"), "count"), 64, "{answer:#}");
+    // The beginning of each of the large blocks was written to.
+    let mapped = resident_of(&answer, "glibc-mapped");
+    assert!((3 * 10_000..3 * 16_384).contains(&mapped), "{mapped}");
+
+    let text = heapledger(["rss", &waiting.child.id().to_string()]).text();
+    assert!(text.contains("heap of glibc's malloc, in 65 arenas\n"), "{text}");
+    assert!(text.contains("of other threads  64 stacks\n"), "{text}");
+    assert!(text.contains("difference to the kernel's figure\n"), "{text}");
+    waiting.end();
+}
+
+#[test]
+fn an_interpreter_is_accounted_for() {
+    let Some(python) = installed("python3") else { return };
+    let script = "
+import mmap, sys
+kept = [str(number) * 50 for number in range(100_000)]
+del kept[::2]
+private = mmap.mmap(-1, 3 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+shared = mmap.mmap(-1, 5 << 20, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+private[:] = bytes([1]) * len(private)
+shared[:] = bytes([1]) * len(shared)
+read = mmap.mmap(-1, 7 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+sum(read[::4096])
+print('end', flush=True)
+sys.stdin.read()
+";
+    let waiting = Waiting::begin(Command::new(python).args(["-c", script]));
+    let answer = waiting.ask();
+    let difference = number(&answer, "bytes_difference");
+    assert!(difference == 0 || answer["knows_zeroes"] == false, "{answer:#}");
+    assert!(resident_of(&answer, "shared") >= 5 << 20, "{answer:#}");
+    assert!(resident_of(&answer, "anonymous") >= 3 << 20, "{answer:#}");
+    assert!(resident_of(&answer, "glibc-used") > 0 && resident_of(&answer, "file") > 1 << 20, "{answer:#}");
+    assert!(resident_of(&answer, "main-stack") > 0, "{answer:#}");
+    waiting.end();
+}
+
+/// A server that has freed most of its memory, with jemalloc: Debian's links it.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_server_after_deletes() {
+    let Some(_) = installed("redis-server").and(installed("redis-cli")) else { return };
+    let script = "
+redis-server --port 0 --unixsocket ./socket --save '' --appendonly no > /dev/null & server=$!
+ask() { redis-cli -s ./socket \"$@\"; }
+until ask ping 2> /dev/null | grep -q PONG; do kill -0 $server || exit 1; done
+i=0; while [ $i -lt 20000 ]; do echo \"set key$i value$i$i$i$i$i$i$i\"; i=$((i+1)); done | ask > /dev/null
+ask flushall > /dev/null
+echo $server; echo end; read line
+ask shutdown nosave; wait $server
+";
+    let scratch = Scratch::new();
+    let waiting = Waiting::begin(Command::new("sh").args(["-c", script]).current_dir(scratch.path()));
+    let server = waiting.lines.last().unwrap().clone();
+    let outcome = heapledger(["rss", &server, "--json"]);
+    let answer = documents::read(&outcome.stdout);
+    let (whole, anonymous) = (number(&answer, "bytes_resident"), resident_of(&answer, "anonymous"));
+    // Timers run meanwhile.
+    assert!(number(&answer, "bytes_difference").abs() < whole / 20, "{answer:#}");
+    assert!(anonymous > 1 << 20 && number(&answer, "threads") > 1, "{answer:#}");
+    assert_eq!(answer["command"], "redis-server");
+    waiting.end();
+}
+
+#[test]
+fn processes_that_cannot_be_shown() {
+    let none = heapledger(["rss", "4294967295"]);
+    assert_eq!(none.status, exited(102));
+    let said = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(said.contains("there is no process 4294967295 with memory\n\nhint: `pgrep NAME`"), "{said}");
+}

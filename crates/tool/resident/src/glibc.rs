@@ -1,0 +1,231 @@
+//! The heap of glibc's malloc, walked from outside: its arenas, chunks and caches.
+//!
+//! No symbols are needed: the description of the main arena, `struct malloc_state`, is found by its
+//! free lists, which point to themselves where they are empty. It leads to all other arenas.
+//! Sources: glibc's `malloc/malloc.c` and `malloc/arena.c`, of the versions 2.26 to 2.41.
+
+mod caches;
+mod mapped;
+mod state;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::ops::Range;
+
+use crate::memory::Memory;
+use crate::pages::PresentPages;
+use crate::reader::WordReader;
+
+use self::caches::Caches;
+use self::state::ArenaState;
+use self::walk::{Walked, walk};
+
+/// The number of times that a heap is read anew because it has changed meanwhile.
+const TRIES: usize = 5;
+
+/// An amount of memory of a heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Piece {
+    /// The number of chunks.
+    pub chunks: u64,
+    /// Their bytes, with the 8 bytes in front of each that belong to the allocator.
+    pub bytes: u64,
+    /// The bytes of these that are resident.
+    pub resident: u64,
+}
+
+impl Piece {
+    pub(crate) fn add(&mut self, bytes: u64, resident: u64) {
+        self.add_all(Piece { chunks: 1, bytes, resident });
+    }
+
+    pub(crate) fn add_all(&mut self, other: Piece) {
+        self.chunks = self.chunks.saturating_add(other.chunks);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.resident = self.resident.saturating_add(other.resident);
+    }
+
+    fn subtract(&mut self, other: Piece) {
+        self.chunks = self.chunks.saturating_sub(other.chunks);
+        self.bytes = self.bytes.saturating_sub(other.bytes);
+        self.resident = self.resident.saturating_sub(other.resident);
+    }
+}
+
+/// An arena of glibc's malloc.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GlibcArena {
+    /// The address of its `struct malloc_state`.
+    pub address: u64,
+    /// True for the main arena, which has the brk heap.
+    pub is_main: bool,
+    /// The number of its heaps: pieces of address space of 64 MiB. The main arena has one.
+    pub heaps: u32,
+    /// The chunks in use.
+    pub used: Piece,
+    /// The freed chunks that threads keep for themselves (tcache).
+    pub cached: Piece,
+    /// The freed chunks that are kept apart by their size (fastbins).
+    pub fast: Piece,
+    /// All other freed chunks (bins).
+    pub free: Piece,
+    /// The end of the heap, from which new chunks are cut.
+    pub top: Piece,
+    /// Descriptions of the arena, its heaps and the caches of threads.
+    pub bookkeeping: Piece,
+    /// Memory that could not be walked, because it changed at the same time or is damaged.
+    pub unread: Piece,
+}
+
+impl GlibcArena {
+    /// Returns the bytes that the arena has from the system.
+    pub fn system_bytes(&self) -> u64 {
+        self.pieces().iter().map(|piece| piece.bytes).fold(0, u64::saturating_add)
+    }
+
+    fn pieces(&self) -> [Piece; 7] {
+        let GlibcArena { used, cached, fast, free, top, bookkeeping, unread, .. } = *self;
+        [used, cached, fast, free, top, bookkeeping, unread]
+    }
+}
+
+/// The memory of glibc's malloc.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GlibcHeap {
+    /// The arenas; a main arena comes first.
+    pub arenas: Vec<GlibcArena>,
+    /// The blocks with a mapping of their own (`mmap`).
+    pub mapped: Piece,
+    /// The number of threads whose caches were found. If it is 0, cached chunks count as used.
+    pub caches: u64,
+    /// The addresses of all that, ascending.
+    pub(crate) ranges: Vec<Range<u64>>,
+}
+
+/// The parts of a process where the heap may be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    /// The brk heap; empty if there is none.
+    pub(crate) brk: Range<u64>,
+    /// Writable data of programs and libraries, where descriptions of main arenas may be.
+    pub(crate) data: Vec<Range<u64>>,
+    /// Private memory, ascending.
+    pub(crate) anonymous: Vec<Range<u64>>,
+}
+
+impl GlibcHeap {
+    /// Reads the heap of a process. `None` if it has none of glibc.
+    ///
+    /// Takes time in proportion to the number of chunks: 64 KiB are read for each chunk that is
+    /// farther than that from the one before, else each byte once.
+    pub(crate) fn read(memory: &dyn Memory, pages: &PresentPages, places: &Places) -> Option<GlibcHeap> {
+        let mut reader = WordReader::new(memory, pages);
+        let states = state::find(memory, pages, &mut reader, places);
+        if states.is_empty() {
+            return None;
+        }
+        let mut heap = GlibcHeap::default();
+        let mut walker = Walker { pages, reader, other: WordReader::new(memory, pages), places };
+        let mut caches = Caches::default();
+        let mut walked: Vec<Vec<Walked>> = Vec::new();
+        for state in &states {
+            walked.push(walker.heaps(state));
+            for &candidate in walked.last().into_iter().flatten().flat_map(|walked| &walked.caches) {
+                caches.add_candidate(candidate);
+            }
+        }
+        let ranges = walked.iter().flatten().map(|walked| walked.range.clone());
+        heap.ranges = ranges.collect();
+        heap.ranges.sort_by_key(|range| range.start);
+        let cached = caches.read(&mut walker.other, &heap.ranges);
+        heap.caches = cached.owners.len() as u64;
+        for (state, walked) in states.iter().zip(walked) {
+            heap.arenas.push(walker.arena(state, &walked, &cached));
+        }
+        let (mapped, ranges) = mapped::find(&mut walker.reader, pages, &places.anonymous, &heap.ranges);
+        heap.mapped = mapped;
+        heap.ranges.extend(ranges);
+        heap.ranges.sort_by_key(|range| range.start);
+        Some(heap)
+    }
+
+    /// Returns the sums over all arenas.
+    pub fn total(&self) -> GlibcArena {
+        let mut total = GlibcArena::default();
+        for arena in &self.arenas {
+            total.heaps += arena.heaps;
+            total.used.add_all(arena.used);
+            total.cached.add_all(arena.cached);
+            total.fast.add_all(arena.fast);
+            total.free.add_all(arena.free);
+            total.top.add_all(arena.top);
+            total.bookkeeping.add_all(arena.bookkeeping);
+            total.unread.add_all(arena.unread);
+        }
+        total
+    }
+}
+
+/// A read in progress.
+struct Walker<'m, 'p> {
+    pages: &'m PresentPages,
+    /// The reader for what is read in order, and another one.
+    reader: WordReader<'m>,
+    other: WordReader<'m>,
+    places: &'p Places,
+}
+
+impl Walker<'_, '_> {
+    /// Walks the heaps of an arena. A heap that changes meanwhile is read anew.
+    fn heaps(&mut self, state: &ArenaState) -> Vec<Walked> {
+        let mut walked = Vec::new();
+        for _ in 0..TRIES {
+            self.reader.forget();
+            self.other.forget();
+            let state = state.read_again(&mut self.other);
+            let extents = state.extents(&mut self.other, &self.places.brk);
+            walked = extents.iter().map(|extent| walk(&mut self.reader, self.pages, extent)).collect();
+            if walked.iter().all(|walked| walked.unread.bytes == 0) {
+                break;
+            }
+        }
+        walked
+    }
+
+    /// Returns the sums of an arena whose heaps were walked.
+    fn arena(&mut self, state: &ArenaState, walked: &[Walked], cached: &caches::Cached) -> GlibcArena {
+        let mut arena = GlibcArena {
+            address: state.address,
+            is_main: state.is_main,
+            heaps: walked.len() as u32,
+            ..GlibcArena::default()
+        };
+        let mut to_bookkeeping = Piece::default();
+        for walked in walked {
+            arena.used.add_all(walked.used);
+            arena.free.add_all(walked.free);
+            arena.top.add_all(walked.top);
+            arena.bookkeeping.add_all(walked.bookkeeping);
+            arena.unread.add_all(walked.unread);
+            let known = walked.range.start..walked.end;
+            for (&chunk, &size) in cached.within(&known) {
+                arena.cached.add(size, self.pages.bytes_within(chunk..chunk + size));
+            }
+            for &(chunk, size) in cached.owners.iter().filter(|(chunk, _)| known.contains(chunk)) {
+                to_bookkeeping.add(size, self.pages.bytes_within(chunk..chunk + size));
+            }
+        }
+        let ranges: Vec<Range<u64>> = walked.iter().map(|walked| walked.range.start..walked.end).collect();
+        for (chunk, size) in caches::fast_chunks(&mut self.other, state.top_field, &ranges) {
+            arena.fast.add(size, self.pages.bytes_within(chunk..chunk + size));
+        }
+        // The heap's own marks say that all of these are in use.
+        [arena.cached, arena.fast, to_bookkeeping].into_iter().for_each(|piece| arena.used.subtract(piece));
+        arena.bookkeeping.add_all(to_bookkeeping);
+        arena
+    }
+}
