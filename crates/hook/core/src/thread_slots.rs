@@ -44,6 +44,10 @@ pub struct ThreadSlot {
     pub outermost: AtomicU64,
     /// The site of that call.
     pub site: AtomicU64,
+    /// The number of calls of redirected entries that the thread is in, without nested ones: those
+    /// of signal handlers on other stacks may come on top. A call that was left by a jump stays. So
+    /// a tool knows which threads return to the library's code.
+    pub inside: AtomicU64,
     countdown: [AtomicU64; 5],
 }
 
@@ -58,6 +62,7 @@ impl ThreadSlot {
             contexts: AtomicUsize::new(0),
             outermost: AtomicU64::new(0),
             site: AtomicU64::new(0),
+            inside: AtomicU64::new(0),
             countdown: [const { AtomicU64::new(0) }; 5],
         }
     }
@@ -98,6 +103,7 @@ impl ThreadSlot {
         self.id.store(id, Ordering::Relaxed);
         self.outermost.store(0, Ordering::Relaxed);
         self.site.store(0, Ordering::Relaxed);
+        self.inside.store(0, Ordering::Relaxed);
         self.contexts.store(0, Ordering::Relaxed);
         self.countdown.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         let block = self.block.swap(0, Ordering::Relaxed);

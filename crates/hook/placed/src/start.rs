@@ -1,18 +1,20 @@
 //! Start: at the first call of a redirected entry.
 
 use core::cell::UnsafeCell;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::hooks::{self, Observer, dispatch_path};
-use heapledger_core::lock::Lock;
-use heapledger_core::thread_slots;
+use heapledger_core::sys;
+use heapledger_core::thread_slots::{self, ThreadSlot};
 use heapledger_recorder::block::ThreadBlock;
 use heapledger_recorder::connect::{self, Address};
 use heapledger_recorder::hook::sample;
 use heapledger_recorder::{observer, process, session};
 use heapledger_unwind::modules::{self, Listed};
 use heapledger_wire::VERSION;
-use heapledger_wire::placed::{Description, Parameters};
+use heapledger_wire::placed::{Description, Parameters, Slots};
 
 /// The parameters, which the tool writes.
 struct ParametersCell(UnsafeCell<Parameters>);
@@ -30,15 +32,35 @@ pub static heapledger_placed: Description = Description {
     thunk: heapledger_redirect::THUNK,
     parameters: (&raw const PARAMETERS).cast(),
     exec: crate::exec::THUNK,
+    mappings: heapledger_core::sys::mappings::list(),
+    slots: Slots {
+        table: (&raw const thread_slots::TABLE).cast(),
+        multiplier: thread_slots::MULTIPLIER,
+        bits: thread_slots::SLOTS_BITS as u64,
+        length: 1 << thread_slots::SLOT_LENGTH_BITS,
+        inside_at: offset_of!(ThreadSlot, inside) as u64,
+    },
 };
 
+/// The process, in the upper half, and the thread that starts, or has started; 0 before.
+static STARTER: AtomicU64 = AtomicU64::new(0);
+
 /// Joins the session, at the first call of a redirected entry; other threads wait until it is done.
+///
+/// A child that is forked meanwhile has no thread that would end it: its calls are passed through.
 #[unsafe(no_mangle)]
 pub extern "Rust" fn heapledger_placed_starts() {
-    static LOCK: Lock = Lock::new();
-    let _lock = LOCK.lock();
-    if dispatch_path::is_initialised() {
-        return;
+    let own = u64::from(sys::process_id()) << 32 | u64::from(sys::thread_id());
+    while let Err(starter) = STARTER.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
+        if starter >> 32 != own >> 32 {
+            return dispatch_path::set_initialised();
+        }
+        // A signal handler on another stack has interrupted the start.
+        if starter == own || dispatch_path::is_initialised() {
+            return;
+        }
+        // Nobody wakes this word: a wait is a millisecond, unless a signal ends it.
+        sys::futex_wait(&AtomicU32::new(0), 0, Some(1));
     }
     // Volatile, since the compiler does not know that the tool has written them.
     // SAFETY: a static of ours, which nobody writes any more.
@@ -73,8 +95,8 @@ fn join(address: Address, parameters: &Parameters) {
     connect::set_allocator(kind, AllocatorVersion::default());
     connect::set_entries_missed(parameters.entries_missed);
     heapledger_thread::watch_slots::<ThreadBlock>();
-    // SAFETY: `start` requires that this is the first call: the caller holds a lock, and has found
-    // that nothing has been initialised. The first thread's stack began at `stack_top`.
+    // SAFETY: `start` requires that this is the first call: the caller is the only one that has set
+    // `STARTER`. The first thread's stack began at `stack_top`.
     unsafe { process::start(address, parameters.stack_top, parameters.is_late != 0) };
     session::start_usable();
     // SAFETY: a table of ours, whose functions keep the contract.

@@ -4,6 +4,8 @@
 //! variable, the [`Description`], by which the tool finds the thunk to which redirected entries
 //! lead, and the place of the [`Parameters`]. The tool writes these before the program runs.
 
+use core::mem::offset_of;
+
 use crate::armed::ADDRESS_LENGTH_MAX;
 
 /// The name of the library's [`Description`].
@@ -21,7 +23,47 @@ pub struct Description {
     pub parameters: *const Parameters,
     /// The function that makes the system call execve in the place of the program.
     pub exec: unsafe extern "C" fn(),
+    /// The list of the library's private mappings: the address of the first page of the list, which
+    /// has [`MAPPINGS_WORDS`] words: the address of the next page, a word that is not used, and
+    /// pairs of a start and a length in bytes, which are 0 if they are free.
+    pub mappings: *const (),
+    /// The table of slots of threads.
+    pub slots: Slots,
 }
+
+/// A hash table of slots of threads, in which the tool looks whether a thread is inside of the
+/// library.
+///
+/// A thread's slot is at the index `thread pointer * multiplier >> (64 - bits)`, or one of those that
+/// follow: the first that has the thread pointer as its first word, or 0.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Slots {
+    /// The first slot.
+    pub table: *const (),
+    /// The multiplier of the hash.
+    pub multiplier: u64,
+    /// The logarithm of the number of slots.
+    pub bits: u64,
+    /// The bytes of a slot.
+    pub length: u64,
+    /// The position in a slot of the number of calls that the thread is in.
+    pub inside_at: u64,
+}
+
+impl Description {
+    /// See [`Description::THUNK_AT`]. Five words.
+    pub const SLOTS_AT: u64 = offset_of!(Description, slots) as u64;
+    /// The positions of fields in bytes.
+    pub const THUNK_AT: u64 = offset_of!(Description, thunk) as u64;
+    /// See [`Description::THUNK_AT`].
+    pub const PARAMETERS_AT: u64 = offset_of!(Description, parameters) as u64;
+    /// See [`Description::THUNK_AT`].
+    pub const MAPPINGS_AT: u64 = offset_of!(Description, mappings) as u64;
+}
+
+/// The words of a page of [`Description::mappings`].
+pub const MAPPINGS_WORDS: usize = 512;
 
 // SAFETY: the pointers are addresses of statics, and only read.
 unsafe impl Sync for Description {}

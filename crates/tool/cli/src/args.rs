@@ -49,7 +49,7 @@ pub(crate) use self::log::{ConvertLog, InfoLog, Log, LogAction, LogFieldOptions,
 pub(crate) use self::phc::{HeapChecker, Phc, Placement, function};
 pub(crate) use self::pictures::{Advise, Flame, Growth, Timeline, Tree};
 pub(crate) use self::record::{
-    Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Status,
+    Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Status,
 };
 pub(crate) use self::replay::{Replay, ReplayAllocator};
 pub(crate) use self::reports::{
@@ -57,7 +57,7 @@ pub(crate) use self::reports::{
     ShowReports,
 };
 pub(crate) use self::rss::Rss;
-pub(crate) use self::start::{Start, Stop};
+pub(crate) use self::start::{Attach, RunningOptions, Start, Stop};
 pub(crate) use self::tables::{Leaks, Neighbours, ReallocationOrder, Reallocations, Sizes, Summary, Temporary, Top};
 pub(crate) use self::types::{Blocks, Types, TypesBy};
 pub(crate) use self::verbs::command;
@@ -157,7 +157,6 @@ pub(crate) enum Verb {
     Run(Run),
     Check(Check),
     Phc(Phc),
-    #[command(hide = true)]
     Attach(Attach),
     #[command(alias = "resume")]
     Start(Start),

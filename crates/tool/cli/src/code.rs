@@ -1,28 +1,10 @@
 //! The codes of problems, and what each means. `heapledger explain CODE` prints it.
 
+mod table;
+
 use std::fmt;
 
-/// Defines [`Code`] and the table of explanations, in the order of the numbers.
-macro_rules! codes {
-    ($($(#[doc = $title:literal])+ $name:ident = $number:literal {
-        cause: $cause:literal, consequence: $consequence:literal, remedy: $remedy:literal $(,)?
-    })*) => {
-        /// A kind of problem. A number is never used again for another kind.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Code {
-            $($(#[doc = $title])+ $name = $number,)*
-        }
-
-        /// The explanations of all codes.
-        pub(crate) const EXPLANATIONS: &[Explanation] = &[$(Explanation {
-            code: Code::$name,
-            title: concat!($($title),+),
-            cause: $cause,
-            consequence: $consequence,
-            remedy: $remedy,
-        },)*];
-    };
-}
+use self::table::codes;
 
 /// The explanation of a code.
 #[derive(Debug)]
@@ -309,18 +291,15 @@ codes! {
 
     // --------------------------------------------------------------------------- a running program
 
-    /// A running program without the library cannot be attached to
+    /// A running program cannot be recorded from outside
     NoAttaching = 40 {
-        cause: "Recording begins with a library that the dynamic linker loads into a program when it starts. This version \
-                of Heapledger cannot bring it into a program that runs already. A program that was started with the \
-                library in `LD_PRELOAD` is recorded by `heapledger start PID`.",
+        cause: "To record a program that runs, the entry points of its allocator are redirected by jumps. This one has no \
+                allocator that can be found or redirected: it is a program of 32 bits, or has a sanitizer, or has no symbols \
+                and a C library of an unknown version; or another tool has changed its code.",
         consequence: "Nothing of the program is recorded, and the program goes on as it was.",
         remedy: "Start it again under the recorder: `heapledger record -- COMMAND`; of a service in its unit file, by \
-                 `systemctl edit --full UNIT`: `ExecStart=/usr/bin/heapledger record -o FILE -- COMMAND`. With \
-                 `LD_PRELOAD=$(heapledger lib record)` before its command it is recorded from `heapledger start PID` on: \
-                 see docs/services.md. A program that links the library keeps a \
-                 ledger of its own, which `heapledger start PID` turns on in a running program if it listens: see \
-                 docs/reporters.md.",
+                 `systemctl edit --full UNIT`: `ExecStart=/usr/bin/heapledger record -o FILE -- COMMAND`. \
+                 `heapledger doctor PROGRAM` says which allocators are found.",
     }
     /// Another process has taken the address of the one that was asked
     Impostor = 41 {
@@ -701,6 +680,37 @@ codes! {
         consequence: "The program itself and its forked children are recorded; programs that they execute run unrecorded, and \
                       are not listed.",
         remedy: "Record those programs themselves: `heapledger record -- PROGRAM`. Or use a dynamically linked shell.",
+    }
+    /// The kernel does not let this user trace the process
+    TracingDenied = 107 {
+        cause: "A program that runs without the library is recorded by ptrace(2). The kernel allows that to those who may debug \
+                the process: not if it is another user's, if `kernel.yama.ptrace_scope` is above 0, if it has declared its \
+                memory private, or if a container lacks CAP_SYS_PTRACE.",
+        consequence: "Nothing of the program is recorded, and the program goes on as it was.",
+        remedy: "`sudo heapledger attach PID`; in a container, start it with `--cap-add SYS_PTRACE`, or run the command on the \
+                 host. Where even root may not (`ptrace_scope` 3): `heapledger record -- COMMAND`.",
+    }
+    /// Another process traces the one that is to be recorded
+    TracedAlready = 108 {
+        cause: "A process can have one tracer only: a debugger, strace, or another `heapledger attach` that begins or ends.",
+        consequence: "Nothing of the program is recorded, and the program goes on as it was.",
+        remedy: "End the other tracer, or let it detach, and ask again.",
+    }
+    /// The process that is to be recorded is in a sandbox
+    SandboxedProcess = 109 {
+        cause: "A thread of the process has a filter of system calls (seccomp), which may end the process at a call that is not \
+                listed. The recorder's library makes some that the program may never make.",
+        consequence: "Nothing of the program is recorded, and the program goes on as it was.",
+        remedy: "Record it from its start, before it enters the sandbox: `heapledger record -- COMMAND`. In a container, run it \
+                 without the filter (`--security-opt seccomp=unconfined`).",
+    }
+    /// Something of the recorder stays in a process
+    LeftBehind = 110 {
+        cause: "When a recording of a running program ends, its code is put back, and the recorder's memory is given back when \
+                no thread can return there. A thread has stayed inside for ten seconds (stopped, or in a signal handler), or a \
+                word on a stack looks like an address there; or the code could not be put back, because the process is traced.",
+        consequence: "The program goes on. Some megabytes stay mapped; calls that still lead there are passed through.",
+        remedy: "None is needed. `heapledger attach PID` works again; the memory is given back when the program ends.",
     }
     /// An allocator in a library that was opened later is not redirected
     NotRedirectedLater = 114 {

@@ -33,6 +33,7 @@ pub(crate) mod replay;
 pub(crate) mod reports;
 pub(crate) mod rss;
 mod run;
+mod running;
 mod shell;
 pub(crate) mod sizes;
 pub(crate) mod summary;
@@ -81,7 +82,7 @@ pub(crate) fn answer(verb: &Verb, out: &mut Output) -> Result<ExitCode> {
         Verb::Log(log) => return log::run(&log.action, out),
         Verb::Doctor(doctor) => return doctor::run(doctor, out).map(ExitCode::from),
         Verb::Summary(summary) => summary::run(summary, out),
-        Verb::Attach(attach) => attach::run(attach),
+        Verb::Attach(attach) => attach::run(&attach.pid, &attach.options),
         Verb::Start(start) => control::start(start, out),
         Verb::Stop(stop) => control::stop(stop, out),
         Verb::Pause(pause) => control::run(&pause.control, ControlRequest::Stop, out),

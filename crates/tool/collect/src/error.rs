@@ -77,6 +77,12 @@ pub enum RecordError {
         /// The reason.
         source: crate::ArmError,
     },
+    /// The recorder's library could not be placed into the process.
+    #[error("{source}")]
+    AttachFromOutside {
+        /// The reason.
+        source: crate::AttachError,
+    },
     /// The collector ran out of memory.
     #[error("out of memory for the table of live blocks")]
     OutOfMemory,

@@ -12,6 +12,7 @@
 mod address_index;
 mod armed;
 pub mod ask;
+mod attachment;
 mod broker;
 mod clock;
 mod collector;
@@ -60,6 +61,7 @@ mod unix;
 mod writer;
 
 pub use armed::{ArmError, ArmedProcess, Denial};
+pub use attachment::{AttachError, Stop, TraceDenial};
 pub use control::{ControlRequest, RunningSession, Status};
 pub use discard::DiscardingSession;
 pub use error::RecordError;
@@ -70,7 +72,7 @@ pub use log::{ExistingFile, LogOptions, Logged, LoggedFields, log};
 pub use options::{Begin, OnFull, RecordOptions, Rotation, StackMode};
 pub use outcome::{DamagedCodeFile, ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
 pub use placed::PlacementError;
-pub use recorder::{attach, record};
+pub use recorder::{attach, attach_from_outside, record};
 pub use redirection::{RedirectedAllocator, placed_allocators, redirected_allocators};
 pub use run::{check, run};
 pub use session::{Library, is_observed};

@@ -8,6 +8,7 @@ use heapledger_recording::{
     CountErrors, Counts, Departure, ExitStatus, Footer, ImageEndReason, ImageId, ImageOrigin, Live, Pause,
 };
 
+use crate::attachment::{AttachError, Stop};
 use crate::error::RecordError;
 use crate::placed::PlacementError;
 
@@ -32,6 +33,12 @@ pub enum Progress<'a> {
     },
     /// The program that was asked to join has joined.
     Joined,
+    /// The recorder's library has been placed into the program, in this stop of its threads. The
+    /// program joins by its next call.
+    Attached(Stop),
+    /// The library has been taken out of the program, in this stop; `None` if the process has ended
+    /// or has started another program.
+    Detached(Result<Option<&'a Stop>, &'a AttachError>),
     /// The command has ended.
     CommandEnded {
         /// Its exit status.

@@ -17,6 +17,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::armed::{ArmError, ArmedProcess};
+use crate::attachment::{AttachError, Attachment};
 use crate::broker::Broker;
 use crate::clock::{Clock, Reading};
 use crate::collector::end::{Failed, Finished, SessionEnd};
@@ -64,7 +65,7 @@ pub fn record(options: &RecordOptions, observer: &mut dyn FnMut(Progress<'_>)) -
     if let Some(signals) = &signals {
         signals.command_runs(command.pidfd().as_fd());
     }
-    let target = Target { command, pid: pid.as_raw_pid() as u32, name: launch.program(), armed: None };
+    let target = Target { command, pid: pid.as_raw_pid() as u32, name: launch.program(), running: None };
     let outcome = prepared.begin(target, signals.as_ref(), first_reading, costs, observer).run();
     Ok(Outcome { not_placed, ..outcome })
 }
@@ -101,8 +102,52 @@ pub fn attach(
     process.ask(&prepared.environment).map_err(RecordError::session("a request to the process"))?;
     let executable = std::fs::read_link(format!("/proc/{number}/exe")).unwrap_or_default();
     let name = executable.file_name().unwrap_or(OsStr::new("program"));
-    let target = Target { command, pid: number, name, armed: Some(process) };
+    let target = Target { command, pid: number, name, running: Some(Running::Armed(process)) };
     Ok(prepared.begin(target, signals.as_ref(), first_reading, costs, observer).run())
+}
+
+/// Places the recorder's library into a process that runs without it, and records it and the
+/// processes that it forks from then on, until it has ended, the time for recording is over, or
+/// somebody asks for the end, as for [`attach`]. Then the library is taken out again, and the
+/// process goes on as if it had never been recorded.
+///
+/// The option `command` is what the recording has as its command, and `placed_library` is the
+/// library; options about the start of a program have no effect.
+///
+/// # Errors
+///
+/// Fails if the process cannot be recorded: it is as before then, and no file is left.
+pub fn attach_from_outside(
+    pid: u32,
+    options: &RecordOptions,
+    observer: &mut dyn FnMut(Progress<'_>),
+) -> Result<Outcome, RecordError> {
+    let gone = || RecordError::AttachFromOutside { source: AttachError::Gone { pid } };
+    let process = Pid::from_raw(pid.cast_signed()).ok_or_else(gone)?;
+    let signals = if options.handle_signals { Signals::handle() } else { None };
+    let prepared = Prepared::new(options, || Ok(None), || Session::in_network_of(pid))?;
+    let costs = Costs::now();
+    let first_reading = Reading::now();
+    let command = RunningCommand::follow(process, Arc::clone(&prepared.page)).map_err(|_| gone())?;
+    if let Some(signals) = &signals {
+        // Requests to end are for this process.
+        signals.command_ended();
+    }
+    let placed = Attachment::place(pid, &options.placed_library, &prepared.environment);
+    let attachment = match placed {
+        Ok(attachment) => attachment,
+        Err(source) => {
+            command.leave();
+            return Err(RecordError::AttachFromOutside { source });
+        }
+    };
+    let stop = attachment.stop;
+    let executable = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let name = executable.file_name().unwrap_or(OsStr::new("program"));
+    let target = Target { command, pid, name, running: Some(Running::Attached(attachment)) };
+    let recorder = prepared.begin(target, signals.as_ref(), first_reading, costs, observer);
+    (recorder.observer)(Progress::Attached(stop));
+    Ok(recorder.run())
 }
 
 /// All that a session needs before there is a process to be recorded.
@@ -126,7 +171,16 @@ struct Target<'a> {
     /// The name of its program.
     name: &'a OsStr,
     /// The process, if it ran before.
-    armed: Option<&'a ArmedProcess>,
+    running: Option<Running<'a>>,
+}
+
+/// A process that ran before the session.
+#[derive(Debug)]
+enum Running<'a> {
+    /// It has the preload library, and has been asked to join.
+    Armed(&'a ArmedProcess),
+    /// It has got the library now.
+    Attached(Attachment),
 }
 
 impl<'a> Prepared<'a> {
@@ -178,7 +232,7 @@ impl<'a> Prepared<'a> {
         'a: 'r,
     {
         let Prepared { options, library, mut output, environment, page, writer, inbox, pool, broker, switch } = self;
-        let Target { command, pid: command_pid, name, armed } = target;
+        let Target { command, pid: command_pid, name, running } = target;
         let started = Instant::now();
         output.keep();
         // If this fails, the file has a name, though not the default one.
@@ -200,7 +254,7 @@ impl<'a> Prepared<'a> {
             collector.rate(Time(0), rate);
         }
         let slowness = options.stall_timeout.map(|timeout| SlownessWatch::start(Arc::clone(&page), timeout));
-        let status = Status { is_attached: armed.is_some(), ..status(command_pid, output.path()) };
+        let status = Status { is_attached: running.is_some(), ..status(command_pid, output.path()) };
         let control = Control::start(Arc::clone(&switch), status);
         Recorder {
             options,
@@ -216,7 +270,7 @@ impl<'a> Prepared<'a> {
             collector,
             command,
             command_pid,
-            armed,
+            target: running,
             environment,
             joined: None,
             started,
@@ -252,7 +306,7 @@ struct Recorder<'a> {
     command: RunningCommand,
     command_pid: u32,
     /// The process, if it ran before the session.
-    armed: Option<&'a ArmedProcess>,
+    target: Option<Running<'a>>,
     /// The address of the session.
     environment: OsString,
     /// The time when such a process joined the session.
@@ -316,12 +370,17 @@ impl Recorder<'_> {
 
     /// Returns the time when recording began.
     fn began(&self) -> Option<Instant> {
-        if self.armed.is_some() { self.joined } else { self.switch.began() }
+        match self.target {
+            Some(Running::Armed(_)) => self.joined,
+            // It is recorded from the redirection on, also if it makes no call.
+            Some(Running::Attached(_)) => Some(self.started),
+            None => self.switch.began(),
+        }
     }
 
     /// Notes that the process that was asked to join has joined.
     fn note_joining(&mut self) {
-        if self.armed.is_some() && self.joined.is_none() && self.collector.has_images() {
+        if self.target.is_some() && self.joined.is_none() && self.collector.has_images() {
             self.joined = Some(Instant::now());
             (self.observer)(Progress::Joined);
         }
@@ -329,7 +388,7 @@ impl Recorder<'_> {
 
     /// True if somebody has asked for the end of the recording.
     fn is_end_asked(&self) -> bool {
-        let is_signalled = || self.armed.is_some() && self.signals.is_some_and(Signals::is_hurried);
+        let is_signalled = || self.target.is_some() && self.signals.is_some_and(Signals::is_hurried);
         self.switch.is_end_asked() || is_signalled()
     }
 
@@ -419,14 +478,21 @@ impl Recorder<'_> {
         if !self.collector.has_failed() {
             (self.observer)(Progress::Finishing);
         }
-        match self.armed {
-            Some(process) => {
-                if self.joined.is_none() {
+        match &self.target {
+            Some(running) => {
+                if let Running::Armed(process) = running
+                    && self.joined.is_none()
+                {
                     process.withdraw(&self.environment);
                 }
                 // The processes notice at their next calls, and are armed again.
                 self.page.end();
                 self.command.leave();
+                if let Running::Attached(attachment) = running {
+                    let removed = attachment.remove();
+                    attachment.remove_from_children();
+                    (self.observer)(Progress::Detached(removed.as_ref().map(Option::as_ref)));
+                }
             }
             None => self.page.state.store(state::OVER, Ordering::Release),
         }
@@ -443,7 +509,7 @@ impl Recorder<'_> {
         let end = SessionEnd {
             exit: command_ended.map(|ended| ended.exit),
             program_wall_ns: command_ended.map_or_else(|| started.elapsed().as_nanos() as u64, wall),
-            program_cpu_ns: command_ended.filter(|_| self.armed.is_none()).map(|_| program_cpu),
+            program_cpu_ns: command_ended.filter(|_| self.target.is_none()).map(|_| program_cpu),
             collector_cpu_ns: cpu,
         };
         let finished = self.collector.finish(&end);
@@ -472,7 +538,7 @@ impl Recorder<'_> {
             departures: departures.1,
             code_files_damaged,
             command_has_come,
-            has_begun: if self.armed.is_some() { has_joined } else { self.switch.began().is_some() },
+            has_begun: if self.target.is_some() { has_joined } else { self.switch.began().is_some() },
             time_is_up,
             clock_reliable: process::has_invariant_counter(),
             not_placed: None,

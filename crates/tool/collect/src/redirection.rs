@@ -22,12 +22,14 @@ use heapledger_core::program::is_supported_linker;
 use heapledger_entries::{Allocator, Family, Module};
 use heapledger_symbols::Headers;
 use heapledger_wire::entries::EntryKind;
+use heapledger_wire::placed::{MODULES_MAX, PlacedModule};
 use heapledger_wire::redirection::{JUMPS_MAX, Jump, PAGE_LENGTH, PLAN_LENGTH_MAX, Plan, REGIONS_MAX, Region};
 use heapledger_wire::session::ENTRIES_UNKNOWN;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use maps::{Mapped, Mappings};
 use stubs::Stubs;
+pub(crate) use stubs::{STUB_LENGTH, is_stub};
 
 /// The most files whose allocators are kept.
 const FILES_MAX: usize = 4096;
@@ -119,7 +121,7 @@ pub(crate) fn plan_later(pid: u32, thunk: u64, addresses: &[u64]) -> Made {
     for (index, &address) in addresses.iter().enumerate() {
         let Some(path) = mappings.path_at(address) else { continue };
         let Some(module) = modules.iter().find(|module| module.path == path) else { continue };
-        if is_known_without(path) || examined.iter().any(|(known, _)| known == module) {
+        if is_known_without(path, Linking::Dynamic) || examined.iter().any(|(known, _)| known == module) {
             continue;
         }
         let Some(allocators) = allocators_of(pid, module, false, (false, Linking::Dynamic)) else { continue };
@@ -156,6 +158,8 @@ pub(crate) enum Linking {
     Dynamic,
     /// The program has everything inside, its C library too.
     Static,
+    /// The program runs without the preload library: the calls of every allocator are redirected.
+    Running,
 }
 
 /// The parts of a plan.
@@ -246,6 +250,71 @@ fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u6
     Parts { entries, regions, jumps, code, own_code, allocator }
 }
 
+/// The redirection of a process that runs, for a library that is placed into it.
+#[derive(Debug)]
+pub(crate) struct RunningPlan {
+    pub(crate) parts: Parts,
+    /// The modules of which the library is told.
+    pub(crate) modules: Vec<PlacedModule>,
+}
+
+/// Makes the plan for a process that runs. `choose` is given the address of free memory of
+/// `library_length` bytes, and returns the address of the thunk if the library is there. `None` if
+/// the process cannot be examined, or has no room.
+pub(crate) fn plan_running(
+    pid: u32,
+    library_length: u64,
+    lists_all: bool,
+    choose: impl FnOnce(u64) -> Option<u64>,
+) -> Option<RunningPlan> {
+    let (mut mappings, modules) = modules_of(pid, Linking::Running)?;
+    let near = modules.first().map(|(module, _)| module)?.clone();
+    let thunk = choose(mappings.take_gap_near(&near, library_length)?)?;
+    let parts = parts_of(&mut mappings, &modules, thunk);
+    Some(RunningPlan { parts, modules: placed_modules(pid, &mappings, lists_all) })
+}
+
+/// Returns the address in a process of a function of its dynamic linker or C library.
+pub(crate) fn linker_symbol(pid: u32, name: &str) -> Option<u64> {
+    let mappings = Mappings::of(pid)?;
+    let of_linker = mappings.modules().into_iter().filter(|module| {
+        let name = module.path.file_name().unwrap_or_default().as_bytes();
+        name.starts_with(b"ld-") || name.starts_with(b"libc.so")
+    });
+    let mut found = of_linker.filter_map(|module| {
+        let (file, _) = file_of(pid, &module, false)?;
+        let address = heapledger_inject::exported_symbol(&fs::read(&file).ok()?, name)?;
+        Some(Headers::read(&file)?.bias(module.start, module.offset)?.wrapping_add(address))
+    });
+    found.next()
+}
+
+/// Returns the program's own module; and, if `lists_all`, the libraries that are never unloaded.
+fn placed_modules(pid: u32, mappings: &Mappings, lists_all: bool) -> Vec<PlacedModule> {
+    const NEVER_UNLOADED: [&[u8]; 5] = [b"libc.so", b"ld-", b"libstdc++.so", b"libgcc_s.so", b"libpthread.so"];
+    let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let stays = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        lists_all && NEVER_UNLOADED.iter().any(|known| name.starts_with(known))
+    };
+    let mut modules = mappings.modules();
+    modules.retain(|module| module.path == executable || stays(&module.path));
+    modules.sort_by_key(|module| module.path != executable);
+    let placed = modules.iter().filter_map(|module| {
+        let (file, _) = file_of(pid, module, module.path == executable)?;
+        let bias = Headers::read(&file)?.bias(module.start, module.offset)?;
+        let bounds = heapledger_inject::bounds(&fs::read(&file).ok()?)?;
+        let at = |address: u64| address.wrapping_add(bias);
+        Some(PlacedModule {
+            start: at(bounds.start),
+            end: at(bounds.end),
+            bias,
+            eh_frame_hdr: bounds.eh_frame_hdr.map_or(0, at),
+        })
+    });
+    placed.take(MODULES_MAX).collect()
+}
+
 fn kind_of(family: Family) -> AllocatorKind {
     match family {
         Family::Glibc => AllocatorKind::Glibc,
@@ -279,7 +348,7 @@ fn modules_of(pid: u32, linking: Linking) -> Option<(Mappings, Vec<(Mapped, Allo
     // that names a linker is the program.
     let is_linker = executable.file_name().is_some_and(|name| is_supported_linker(name.as_bytes()));
     let mut examined = Vec::new();
-    for module in modules.into_iter().filter(|module| !is_known_without(&module.path)) {
+    for module in modules.into_iter().filter(|module| !is_known_without(&module.path, linking)) {
         let is_executable = module.path == executable;
         let allocators = allocators_of(pid, &module, is_executable, (is_executable || is_linker, linking));
         match allocators {
@@ -410,6 +479,7 @@ fn allocators_of_file(program: &Path, linking: Linking) -> Vec<RedirectedAllocat
 /// True if the calls of an allocator do not reach the preload library anyway.
 fn is_redirected(allocator: &Allocator, is_program: bool, linking: Linking) -> bool {
     match allocator.family {
+        family if linking == Linking::Running => !matches!(family, Family::Operators | Family::RustShims),
         // Nobody else sees its calls. Rust's own functions call another allocator of the table.
         Family::Glibc | Family::Musl | Family::Malloc if linking == Linking::Static => true,
         // The C library's own, in a static program; and functions over malloc, whose calls of it
@@ -431,12 +501,11 @@ fn is_sanitizer(path: &Path) -> bool {
 
 /// True for the libraries of nearly every program that have no allocator beside the C library's,
 /// and for ours.
-fn is_known_without(path: &Path) -> bool {
-    const KNOWN: [&[u8]; 11] = [
+fn is_known_without(path: &Path, linking: Linking) -> bool {
+    const C_LIBRARY: [&[u8]; 2] = [b"libc.so.", b"libc-2."];
+    const KNOWN: [&[u8]; 9] = [
         b"libheapledger",
         b"ld-linux",
-        b"libc.so.",
-        b"libc-2.",
         b"libm.so.",
         b"libm-2.",
         b"libpthread",
@@ -446,7 +515,8 @@ fn is_known_without(path: &Path) -> bool {
         b"libstdc++.so",
     ];
     let name = path.file_name().unwrap_or_default().as_bytes();
-    KNOWN.iter().any(|known| name.starts_with(known))
+    let is_one_of = |names: &[&[u8]]| names.iter().any(|known| name.starts_with(known));
+    is_one_of(&KNOWN) || linking != Linking::Running && is_one_of(&C_LIBRARY)
 }
 
 /// Returns a file in memory with these bytes, which nobody can change, and which may be executed.

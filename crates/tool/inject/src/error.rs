@@ -41,6 +41,29 @@ pub enum InjectError {
         /// The reason.
         source: io::Error,
     },
+    /// The process has started another program in its place.
+    #[error("the process has started another program in its place")]
+    OtherProgram,
+    /// Another process debugs or traces it.
+    #[error("the process is being traced by process {tracer}")]
+    Traced {
+        /// The one that traces it.
+        tracer: u32,
+    },
+    /// The kernel does not let this process debug the other one.
+    #[error("the process cannot be traced")]
+    Denied {
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A thread did not stop in time: no processor ran it, or it waits for a device.
+    #[error("thread {tid} did not stop within {seconds} s")]
+    NotStopped {
+        /// The thread.
+        tid: u32,
+        /// The time for which it was waited for, in seconds.
+        seconds: u64,
+    },
     /// The process has no mapping of the kernel's code that makes system calls.
     #[error("the process has no vDSO with a system call")]
     NoVdso,
@@ -49,7 +72,10 @@ pub enum InjectError {
 impl InjectError {
     /// Returns a function that makes the error of a request.
     pub(crate) fn request(what: &'static str) -> impl FnOnce(io::Error) -> InjectError {
-        move |source| InjectError::Request { what, source }
+        move |source| match source.raw_os_error() {
+            Some(libc::ESRCH) => InjectError::Gone,
+            _ => InjectError::Request { what, source },
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A shared library as a file, and its segments relocated to an address in a process.
 //!
 //! Only what a freestanding library has is supported: no thread-local storage, no symbols of other
-//! libraries but weak ones, which are 0.
+//! libraries but weak ones.
 
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -35,19 +35,19 @@ struct FileSegment {
 }
 
 /// A word that depends on where the library is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Relocation {
     at: u64,
     value: Value,
 }
 
 /// The value of a relocated word.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Value {
     /// An address of the library.
     Own(u64),
-    /// Zero: a weak symbol that nobody defines.
-    Zero,
+    /// A weak symbol of this name.
+    Weak(String),
 }
 
 /// A library at its address in a process.
@@ -141,7 +141,7 @@ impl<'a> Image<'a> {
                     let symbol = symbol.ok_or_else(|| damaged(format!("its relocation at {at:#x} has no symbol")))?;
                     match (symbol.is_definition(), symbol.is_weak()) {
                         (true, _) => Value::Own(symbol.address().wrapping_add(if is_with_addend { addend } else { 0 })),
-                        (false, true) => Value::Zero,
+                        (false, true) => Value::Weak(symbol.name().unwrap_or_default().to_owned()),
                         (false, false) => {
                             let name = symbol.name().unwrap_or("?");
                             return Err(damaged(format!("it needs {name} of another library")));
@@ -156,17 +156,27 @@ impl<'a> Image<'a> {
     }
 
     /// Returns the library as it is to be in memory, from this address on: a multiple of the size of
-    /// a page, with room for [`length`](Image::length) bytes.
+    /// a page, with room for [`length`](Image::length) bytes. Weak symbols are 0.
     ///
     /// # Errors
     ///
     /// Fails if a relocation is outside of the segments.
     pub fn load(&self, base: u64) -> Result<Loaded> {
+        self.load_with(base, |_| None)
+    }
+
+    /// Returns the library as [`load`](Image::load) does, with the addresses in the process of the
+    /// weak symbols that `resolve` knows.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`load`](Image::load) does.
+    pub fn load_with(&self, base: u64, mut resolve: impl FnMut(&str) -> Option<u64>) -> Result<Loaded> {
         let mut segments: Vec<Segment> = self.segments.iter().map(|segment| self.load_segment(segment, base)).collect();
-        for &Relocation { at, value } in &self.relocations {
-            let word = match value {
-                Value::Own(address) => base.wrapping_add(address),
-                Value::Zero => 0,
+        for Relocation { at, value } in &self.relocations {
+            let (at, word) = match value {
+                Value::Own(address) => (*at, base.wrapping_add(*address)),
+                Value::Weak(name) => (*at, resolve(name).unwrap_or(0)),
             };
             let mut written = Loaded::slot(&mut segments, base.wrapping_add(at), 8);
             let Some(slot) = written.as_mut().and_then(|slot| slot.first_chunk_mut::<8>()) else {
@@ -192,6 +202,40 @@ impl<'a> Image<'a> {
             is_executable: segment.is_executable,
         }
     }
+}
+
+/// The addresses of a module, in its own numbering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The first address of its first segment.
+    pub start: u64,
+    /// One past the last address of its last segment.
+    pub end: u64,
+    /// The address of its `.eh_frame_hdr`, if it has one.
+    pub eh_frame_hdr: Option<u64>,
+}
+
+/// Returns the bounds of an executable or a library; `None` if its headers are damaged.
+pub fn bounds(bytes: &[u8]) -> Option<Bounds> {
+    let header = elf::FileHeader64::<Endianness>::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let headers = header.program_headers(endian, bytes).ok()?;
+    let loaded = || headers.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
+    let end = |segment: &elf::ProgramHeader64<_>| segment.p_vaddr(endian).saturating_add(segment.p_memsz(endian));
+    let index = headers.iter().find(|segment| segment.p_type(endian) == elf::PT_GNU_EH_FRAME);
+    Some(Bounds {
+        start: loaded().map(|segment| segment.p_vaddr(endian)).min()?,
+        end: loaded().map(end).max()?,
+        eh_frame_hdr: index.map(|segment| segment.p_vaddr(endian)),
+    })
+}
+
+/// Returns the address, in the module's own numbering, of a symbol that an executable or a library
+/// exports.
+pub fn exported_symbol(bytes: &[u8], name: &str) -> Option<u64> {
+    let file = object::File::parse(bytes).ok()?;
+    let found = file.dynamic_symbols().find(|symbol| symbol.is_definition() && symbol.name() == Ok(name));
+    found.map(|symbol| symbol.address())
 }
 
 impl FileSegment {

@@ -4,22 +4,35 @@
 //! - [`Tracee`]: a stopped thread of a process: its registers, its memory, system calls that it is
 //!   made to make.
 //! - [`trace_me`], [`ExecStop`]: a program between execve(2) and its first instruction.
+//! - [`Threads`]: all threads of a process that runs, stopped for a moment, without a trace in the
+//!   program; [`Caller`]: system calls and calls of functions in one of them.
+//! - [`Memory`]: the memory of a process, and its mappings.
 //!
 //! - [`Follower`]: a process that is about to execute a program.
 //!
 //! A thread that is traced can be worked on only by the thread that traces it: the types here stay
-//! with the thread that made them.
+//! with the thread that made them. For a process that runs, use a thread of its own: its end lets
+//! every thread go that is still traced.
 
+mod calls;
 mod environment;
 mod error;
 mod follow;
 mod image;
 mod launch;
+mod memory;
 mod module;
+mod ptrace;
 mod remote;
+mod scan;
+mod threads;
 
+pub use calls::Caller;
 pub use error::{InjectError, Result};
 pub use follow::{Followed, Follower};
-pub use image::{Image, Loaded, Segment};
+pub use image::{Bounds, Image, Loaded, Segment, bounds, exported_symbol};
 pub use launch::{ExecStop, trace_me};
+pub use memory::{Mapping, Memory};
 pub use remote::{Registers, Tracee};
+pub use scan::Place;
+pub use threads::Threads;

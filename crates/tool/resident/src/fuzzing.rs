@@ -51,7 +51,8 @@ pub fn glibc(data: &[u8]) {
     let places = Places { brk, data: vec![data], anonymous: vec![heap] };
     if let Some(heap) = GlibcHeap::read(&memory, &pages, &places) {
         for arena in &heap.arenas {
-            let resident = [arena.used, arena.cached, arena.fast, arena.free, arena.top, arena.bookkeeping, arena.unread];
+            let resident =
+                [arena.used, arena.cached, arena.fast, arena.free, arena.top, arena.bookkeeping, arena.unread];
             assert!(resident.iter().all(|piece| piece.resident <= piece.bytes), "{arena:?}");
         }
     }

@@ -175,6 +175,7 @@ define_thunk! {
     id = const offset_of!(slots::ThreadSlot, id),
     outermost = const offset_of!(slots::ThreadSlot, outermost),
     site = const offset_of!(slots::ThreadSlot, site),
+    inside = const offset_of!(slots::ThreadSlot, inside),
     enter = sym slots::enter,
 }
 

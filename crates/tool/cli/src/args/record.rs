@@ -166,8 +166,9 @@ pub(crate) struct Record {
     #[command(flatten)]
     pub(crate) heap_checker: HeapChecker,
 
-    /// A program that runs already: refused, with what to do instead
-    #[arg(short, long, value_name = "PID", hide = true)]
+    /// Record the process of this id, which runs already, as `heapledger attach` does
+    #[arg(short, long, value_name = "PID")]
+    #[arg(conflicts_with_all = ["wait", "start_after", "start_paused", "rotate", "verify_stacks", "hook", "allocator", "phc"])]
     pub(crate) pid: Option<String>,
 
     /// The program and its arguments
@@ -179,14 +180,6 @@ pub(crate) struct Record {
     )]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
-}
-
-/// Record a program that runs already: it is refused, with what to do instead
-#[derive(Debug, Args)]
-pub(crate) struct Attach {
-    /// The id of the process
-    #[arg(value_name = "PID")]
-    pub(crate) pid: String,
 }
 
 /// Run a program with another allocator, the heap checker, or hooks of your own

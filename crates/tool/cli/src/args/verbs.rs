@@ -11,7 +11,7 @@ use crate::format::wrapped;
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Record and run programs",
-        &["record", "run", "check", "phc", "start", "stop", "pause", "sample", "status", "lib", "doctor"],
+        &["record", "attach", "run", "check", "phc", "start", "stop", "pause", "sample", "status", "lib", "doctor"],
     ),
     (
         "Ask a recording",

@@ -2,59 +2,31 @@
 
 use std::fs;
 use std::process;
-use std::sync::Arc;
 
-use heapledger_collect::{self as collect, ArmError, ArmedProcess, Denial, Progress, RecordError, RecordOptions};
+use heapledger_collect::{self as collect, ArmError, ArmedProcess, Denial, RecordError};
 use heapledger_report_format::{Row, Tree};
 
-use crate::args::{OnFull, Stacks, Start, SymbolFiles};
+use crate::args::RunningOptions;
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::launch::failure;
-use crate::launch::preload::LIBRARY;
 use crate::messages::notify;
 use crate::output::Output;
-use crate::symbols::symbolizer;
-use crate::target::Target;
 use crate::text::shown;
-use crate::verbs::names::{self, Namer};
-use crate::verbs::record::{cut, report};
+use crate::verbs::running;
 
 /// Records an armed process, until it has ended or somebody asks for the end.
-pub(crate) fn run(process: &ArmedProcess, arguments: &Start) -> Result<()> {
+pub(crate) fn run(process: &ArmedProcess, arguments: &RunningOptions) -> Result<()> {
     let pid = process.pid();
-    let options = options(process, arguments);
-    let is_loud = !arguments.quiet;
-    let mut namer = Namer::new(arguments.names);
-    let mut observe = |progress: Progress<'_>| match progress {
-        Progress::Started { .. } if is_loud => {
-            notify(format_args!("heapledger: process {pid} begins at its next call; Ctrl-C ends the recording"));
-        }
-        Progress::Joined if is_loud => notify(format_args!("heapledger: recording process {pid}")),
-        Progress::CommandEnded { .. } if is_loud => notify(format_args!("heapledger: process {pid} has ended")),
-        Progress::SegmentEnded { path } => namer.add_names(path),
-        _ => {}
-    };
-    let outcome = collect::attach(process, &options, &mut observe).map_err(|error| match error {
-        RecordError::Attach { source } => refusal(source),
-        error => failure(error),
-    })?;
-    if let Some(problem) = &outcome.problem {
-        notify(cut::failure(&outcome, problem));
-    }
-    if !outcome.has_begun {
-        notify(format_args!("heapledger: nothing was recorded: process {pid} made no call of its allocator meanwhile"));
-    }
-    let symbolizer = Arc::new(symbolizer(&SymbolFiles::default()));
-    if is_loud && outcome.has_begun {
-        report::print(&outcome, &Target::default(), &[], &symbolizer);
-    }
-    let length = names::add_at_end(&outcome, namer, &symbolizer, arguments.quiet);
-    if is_loud {
-        report::print_file(&outcome, length);
-    }
-    Ok(())
+    let mut options = running::options(process.command(), arguments);
+    options.options_text = format!("start {pid} by process {}", process::id());
+    running::record(pid, arguments, |observer| {
+        collect::attach(process, &options, observer).map_err(|error| match error {
+            RecordError::Attach { source } => refusal(source),
+            error => failure(error),
+        })
+    })
 }
 
 /// Returns the failure to ask a process.
@@ -64,7 +36,8 @@ pub(crate) fn refusal(error: ArmError) -> Failure {
         ArmError::NotArmed { .. } => (
             Exit::Usage,
             Some(Code::NotArmed),
-            "start it with the library, then ask again:\nLD_PRELOAD=$(heapledger lib record) COMMAND",
+            "record it from outside:\nheapledger attach PID\n\
+             or start it with the library, then ask again:\nLD_PRELOAD=$(heapledger lib record) COMMAND",
         ),
         ArmError::OtherVersion { .. } => (
             Exit::Usage,
@@ -116,27 +89,4 @@ pub(crate) fn list(out: &mut Output) -> Result<bool> {
     out.tree(&table)?;
     notify("heapledger: `heapledger start PID` records one of them");
     Ok(true)
-}
-
-fn options(process: &ArmedProcess, arguments: &Start) -> RecordOptions {
-    let mut options = RecordOptions::new(process.command(), LIBRARY);
-    options.output = arguments.output.clone();
-    options.force = arguments.force;
-    options.duration = arguments.duration;
-    options.sample_every = arguments.sample;
-    options.totals_only = arguments.aggregate;
-    options.usable_sizes = arguments.usable;
-    options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
-    options.stacks = match arguments.stacks {
-        Stacks::Mixed => collect::StackMode::Mixed,
-        Stacks::Native => collect::StackMode::Native,
-        Stacks::Pseudo => collect::StackMode::Pseudo,
-        Stacks::None => collect::StackMode::None,
-    };
-    options.on_full = match arguments.on_full {
-        OnFull::Wait => collect::OnFull::Wait,
-        OnFull::Drop => collect::OnFull::Drop,
-    };
-    options.options_text = format!("start {} by process {}", process.pid(), process::id());
-    options
 }

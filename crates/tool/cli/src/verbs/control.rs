@@ -14,7 +14,7 @@ use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use self::linked::Linked;
-use crate::args::{Control, OnFull, Sample, Stacks, Start, Stop};
+use crate::args::{Control, OnFull, RunningOptions, Sample, Stacks, Start, Stop};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, duration};
@@ -61,7 +61,7 @@ pub(crate) fn start(arguments: &Start, out: &mut Output) -> Result<()> {
         return run(&arguments.control, ControlRequest::Start, out);
     }
     match ArmedProcess::find(pid) {
-        Ok(process) => armed::run(&process, arguments),
+        Ok(process) => armed::run(&process, &arguments.options),
         Err(ArmError::NotArmed { .. } | ArmError::Denied { .. }) if linked_of(&all, &arguments.control).is_some() => {
             run(&arguments.control, ControlRequest::Start, out)
         }
@@ -71,7 +71,7 @@ pub(crate) fn start(arguments: &Start, out: &mut Output) -> Result<()> {
 
 /// True if there are options that only a recording which begins can have.
 fn begins_recording(arguments: &Start) -> bool {
-    let Start { output, force, duration, sample, aggregate, usable, stacks, on_full, .. } = arguments;
+    let RunningOptions { output, force, duration, sample, aggregate, usable, stacks, on_full, .. } = &arguments.options;
     output.is_some()
         || duration.is_some()
         || sample.is_some()
@@ -140,7 +140,7 @@ fn choose(all: Vec<RunningSession>, target: Option<&str>, request: ControlReques
         let is_to_begin = matches!(request, ControlRequest::Start | ControlRequest::Sample(_));
         let runs = target.parse::<u32>().is_ok_and(|pid| Path::new(&format!("/proc/{pid}")).exists());
         return Err(match is_to_begin && runs {
-            true => attach::refuse(target),
+            true => attach::can_be_attached_to(target),
             false => nothing(&format!("`{target}` is not being recorded")),
         });
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use heapledger_collect::{self as collect, Begin, Progress, RecordOptions, Rotation, die_by};
 use heapledger_recording::ExitStatus;
 
-use crate::args::{AllocatorName, FileLimit, OnFull, Record, Stacks, SymbolFiles};
+use crate::args::{AllocatorName, FileLimit, OnFull, Record, RunningOptions, Stacks, SymbolFiles};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::counted;
@@ -25,7 +25,7 @@ use crate::verbs::phc::under;
 
 pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     if let Some(pid) = &arguments.pid {
-        return Err(attach::refuse(pid));
+        return attach::run(pid, &running_options(arguments)).map(|()| ExitCode::SUCCESS);
     }
     if arguments.output.as_deref() == Some(Path::new("-")) {
         let what = "standard output is the program's: a recording cannot be written to it";
@@ -78,6 +78,22 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     match outcome.exit {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
         ExitStatus::Signal(signal) => die_by(signal),
+    }
+}
+
+/// Returns the options for a process that runs already.
+fn running_options(arguments: &Record) -> RunningOptions {
+    RunningOptions {
+        output: arguments.output.clone(),
+        force: arguments.force,
+        quiet: arguments.quiet,
+        duration: arguments.duration,
+        sample: arguments.sample,
+        aggregate: arguments.aggregate,
+        usable: arguments.usable,
+        stacks: arguments.stacks,
+        on_full: arguments.on_full,
+        names: arguments.names,
     }
 }
 

@@ -557,29 +557,3 @@ fn messages_about_recordings_have_codes() {
     let other = told(&copy, b"something else altogether, which is no recording");
     assert!(other.starts_with("error[HL0068]: cannot read `"), "{other}");
 }
-
-#[test]
-fn attaching_is_refused_with_what_to_do_instead() {
-    let mut running = std::process::Command::new("/bin/sh")
-        .args(["-c", "read line", "it is", "me"])
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let pid = running.id().to_string();
-    for line in [["record", "-p", &pid], ["record", "--pid", &pid], ["--color=never", "attach", &pid]] {
-        let outcome = heapledger(line);
-        let told = String::from_utf8_lossy(&outcome.stderr);
-        assert_eq!(outcome.status, exited(2), "{line:?} {outcome:?}");
-        assert!(told.starts_with(&format!("error[HL0040]: cannot record process {pid} (sh): attaching to")), "{told}");
-        assert!(told.contains("caused by: recording begins with a library"), "{told}");
-        assert!(told.contains("heapledger record -- /bin/sh -c 'read line' 'it is' me\n"), "{told}");
-        assert!(outcome.stdout.is_empty());
-    }
-    drop(running.stdin.take());
-    running.wait().unwrap();
-    for (target, says) in [("999999999", "there is no process 999999999"), ("redis", "`redis` is not the number")] {
-        let outcome = heapledger(["record", "-p", target]);
-        assert_eq!(outcome.status, exited(2), "{outcome:?}");
-        assert!(String::from_utf8_lossy(&outcome.stderr).contains(says), "{outcome:?}");
-    }
-}

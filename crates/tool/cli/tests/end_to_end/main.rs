@@ -13,6 +13,7 @@ mod agreement;
 mod allocators;
 mod arenas;
 mod armed;
+mod attached;
 mod browser;
 mod bypasses;
 mod c;

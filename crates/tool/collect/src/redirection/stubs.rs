@@ -16,6 +16,14 @@ use heapledger_wire::redirection::{Jump, Site};
 const BEFORE_ORIGINAL: usize = 17;
 const BEFORE_PASS: usize = 15;
 
+/// The bytes of a stub before the instructions of its entry.
+pub(crate) const STUB_LENGTH: usize = BEFORE_PASS;
+
+/// True for the code of a stub, as [`Stubs::place`] makes it.
+pub(crate) fn is_stub(code: &[u8; STUB_LENGTH]) -> bool {
+    matches!(code, [0x41, 0x53, 0x4c, 0x8d, 0x1d, _, _, _, _, 0xff, 0x25, ..])
+}
+
 /// The stubs of one allocator in one process.
 #[derive(Debug)]
 pub(super) struct Stubs<'a> {

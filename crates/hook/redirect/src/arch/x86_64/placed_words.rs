@@ -54,6 +54,7 @@ macro_rules! begin {
             // The stack grows down: the stack pointer of a call around this one is larger.
             "cmp qword ptr [r10 + {outermost}], r9\n",
             "ja 2f\n.cfi_remember_state\n",
+            "inc qword ptr [r10 + {inside}]\n",
             "mov qword ptr [r10 + {outermost}], r9\n",
             "mov qword ptr [r10 + {site}], r11",
         )
@@ -75,7 +76,8 @@ macro_rules! end {
         concat!(
             "mov r10, qword ptr [rsp + 128]\n",
             "mov qword ptr [r10 + {site}], 0\n",
-            "mov qword ptr [r10 + {outermost}], 0",
+            "mov qword ptr [r10 + {outermost}], 0\n",
+            "dec qword ptr [r10 + {inside}]",
         )
     };
 }

@@ -1,0 +1,314 @@
+//! Programs that run without the library, and are recorded from outside: `heapledger attach PID`.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::armed::{id, succeeded};
+use crate::harness::{
+    HEAPLEDGER, Job, Recording, Running, Scratch, exited, heapledger, installed, number, program, wait_until,
+};
+
+/// The numbers of `fixtures/programs/armed.c`, in a cycle.
+const THREADS: i64 = 4;
+const OLD: i64 = 100;
+const ALLOCATIONS: i64 = THREADS * 2500 + 10;
+
+/// Begins to record a program, and returns while it is recorded.
+fn attach(pid: &str, file: &Path, options: &[&str]) -> Running {
+    let words = [HEAPLEDGER, "attach", pid, "--force", "--names", "none", "-o"].map(OsStr::new);
+    let options = options.iter().map(OsStr::new);
+    Job::new(words.into_iter().chain([file.as_os_str()]).chain(options)).start_bare()
+}
+
+/// Returns the mappings of a process that could be the recorder's: code, and memory that is shared.
+fn mappings(pid: &str) -> BTreeSet<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let all = maps.lines().map(fields);
+    let others = all.filter(|fields| fields[1].contains('x') || fields[1].ends_with('s'));
+    others.map(|fields| [&fields[0], &fields[1], fields.get(5).map_or("", String::as_str)].join(" ")).collect()
+}
+
+/// Returns the code of a program's C library, as it is in memory.
+fn code(pid: &str) -> Vec<u8> {
+    use std::os::unix::fs::FileExt;
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let line = maps.lines().find(|line| line.contains("r-xp") && line.contains("libc.so")).unwrap();
+    let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+    let number = |text| u64::from_str_radix(text, 16).unwrap();
+    let mut bytes = vec![0; (number(end) - number(start)) as usize];
+    fs::File::open(format!("/proc/{pid}/mem")).unwrap().read_exact_at(&mut bytes, number(start)).unwrap();
+    bytes
+}
+
+/// Each recording has exactly what the program does meanwhile. Afterwards the code is as before, and
+/// nothing is mapped that was not.
+#[test]
+fn each_recording_has_what_happens_in_it() {
+    let scratch = Scratch::new();
+    let cycles: [&[&str]; 4] = [&[], &["--usable"], &["--aggregate"], &["--stacks", "none"]];
+    let running = Job::fixture("armed", &format!("{} {}", scratch.path().display(), cycles.len())).start_bare();
+    let pid = id(&running);
+    let made = |name: &str, cycle: usize| {
+        wait_until(name, || scratch.file(&format!("{name}.{cycle}")).exists());
+    };
+    for (cycle, options) in cycles.iter().enumerate() {
+        made("ready", cycle);
+        let before = (mappings(&pid), code(&pid));
+        let file = scratch.file(&format!("{cycle}.hl"));
+        let recorder = attach(&pid, &file, options);
+        wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
+        assert_ne!(code(&pid), before.1, "{cycle}");
+        scratch.write(&format!("go.{cycle}"), "");
+        made("did", cycle);
+        succeeded(&heapledger(["stop", &*pid]));
+        let outcome = recorder.outcome();
+        succeeded(&outcome);
+        let told = String::from_utf8_lossy(&outcome.stderr);
+        assert!(told.contains("heapledger: 5 threads were stopped for "), "{told}");
+        assert!(mappings(&pid) == before.0 && code(&pid) == before.1, "{cycle}: {:?} {:?}", before.0, mappings(&pid));
+        scratch.write(&format!("over.{cycle}"), "");
+        made("left", cycle);
+        let recording = Recording::open(file);
+        let of = |name: &str| recording.total(name);
+        assert_eq!(
+            (of("allocations"), of("frees"), of("frees_unknown"), of("events_lost"), of("blocks_live_end")),
+            (ALLOCATIONS, ALLOCATIONS - 10, OLD, 0, 10),
+            "{cycle}: {recording:?}"
+        );
+        assert_eq!((of("threads"), recording.processes().len()), (THREADS + 1, 1), "{cycle}: {recording:?}");
+        let image = &recording.processes()[0]["images"][0];
+        assert_eq!(image["how"], "attached", "{recording:?}");
+        assert!(image["age_seconds"].as_f64().unwrap() > 0.0, "{recording:?}");
+    }
+    let outcome = running.outcome();
+    succeeded(&outcome);
+    assert_eq!(outcome.text(), format!("{{\"cycles\": {}}}\n", cycles.len()));
+}
+
+/// The stacks are those of the program, to `main` and beyond; `record --pid` is the same command.
+#[test]
+fn stacks_are_those_of_the_program() {
+    let scratch = Scratch::new();
+    let running = Job::fixture("armed", &format!("{} 1", scratch.path().display())).start_bare();
+    let pid = id(&running);
+    wait_until("the program is ready", || scratch.file("ready.0").exists());
+    let file = scratch.file("recording.hl");
+    let words = [HEAPLEDGER, "record", "--pid", &pid, "-o"].map(OsStr::new);
+    let recorder = Job::new(words.into_iter().chain([file.as_os_str()])).start_bare();
+    wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
+    scratch.write("go.0", "");
+    wait_until("the program has allocated", || scratch.file("did.0").exists());
+    succeeded(&heapledger(["stop", &*pid]));
+    succeeded(&recorder.outcome());
+    scratch.write("over.0", "");
+    succeeded(&running.outcome());
+    let outcome = heapledger([OsStr::new("tree"), file.as_os_str(), OsStr::new("--total")]);
+    let text = outcome.text();
+    for function in ["main", "work", "start_thread"] {
+        assert!(text.contains(function), "{function}: {text}");
+    }
+    assert!(text.contains("armed.c:"), "{text}");
+}
+
+/// Recordings of all kinds, while threads wait in every system call that a stop ends: the program
+/// sees no interrupted call, and loses no signal.
+#[test]
+fn a_program_that_waits_sees_nothing() {
+    let scratch = Scratch::new();
+    let end = scratch.file("end");
+    let running = Job::new([program("waits").as_os_str(), end.as_os_str()]).start_bare();
+    let pid = id(&running);
+    wait_until("the program runs", || fs::read_dir(format!("/proc/{pid}/task")).unwrap().count() > 10);
+    let file = scratch.file("recording.hl");
+    for _ in 0..4 {
+        succeeded(&attach(&pid, &file, &["--duration", "10ms"]).outcome());
+    }
+    fs::write(end, "").unwrap();
+    let outcome = running.outcome();
+    succeeded(&outcome);
+    assert_eq!(outcome.text(), "{\"interrupted\": 0, \"which\": 0, \"lost\": 0, \"wrong\": 0}\n");
+}
+
+/// Returns the number of cycles of a stress test: some, or those that the environment wants.
+fn cycles() -> usize {
+    std::env::var("HEAPLEDGER_ATTACH_CYCLES").ok().and_then(|count| count.parse().ok()).unwrap_or(40)
+}
+
+/// Recordings of all kinds, while threads allocate and children are forked and become other
+/// programs: none is harmed, and nothing stays in the program.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn many_recordings_harm_nobody() {
+    const KINDS: [&[&str]; 5] = [&[], &["--sample", "4KiB"], &["--usable"], &["--aggregate"], &["--on-full", "drop"]];
+    let scratch = Scratch::new();
+    let end = scratch.file("end");
+    let running = Job::new([program("armed_storm").as_os_str(), end.as_os_str()]).start_bare();
+    let pid = id(&running);
+    wait_until("the program runs", || fs::read_dir(format!("/proc/{pid}/task")).unwrap().count() > 1);
+    let before = (mappings(&pid), code(&pid));
+    let file = scratch.file("recording.hl");
+    let mut allocations = [0; KINDS.len()];
+    for (cycle, options) in KINDS.iter().cycle().take(cycles()).enumerate() {
+        let outcome = attach(&pid, &file, &[options, &["--duration", "30ms"][..]].concat()).outcome();
+        succeeded(&outcome);
+        assert!(!String::from_utf8_lossy(&outcome.stderr).contains("HL0110"), "{cycle}: {outcome:?}");
+        let recording = Recording::open(file.clone());
+        // On a busy machine the program may get no processor in that time.
+        allocations[cycle % KINDS.len()] += recording.total("allocations");
+        assert_eq!(recording.summary["events_lost_by_cause"]["unreadable"], 0, "{cycle}: {recording:?}");
+    }
+    assert!(allocations.iter().all(|&allocations| allocations > 0), "{allocations:?}");
+    assert!(mappings(&pid) == before.0 && code(&pid) == before.1, "{:?} {:?}", before.0, mappings(&pid));
+    scratch.write("end", "");
+    let outcome = running.outcome();
+    succeeded(&outcome);
+    let told = &outcome.printed_objects()[0];
+    assert_eq!((number(told, "wrong"), number(told, "failed")), (0, 0), "{outcome:?}");
+}
+
+/// A process that starts other programs in its place all the time: a recording ends with the program
+/// that it was begun with, or is refused, and the next program is not touched.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn programs_that_are_replaced_go_on() {
+    let scratch = Scratch::new();
+    let end = scratch.file("end");
+    let running = Job::new([program("reexecs").as_os_str(), end.as_os_str()]).start_bare();
+    let pid = id(&running);
+    let file = scratch.file("recording.hl");
+    let mut recorded = 0;
+    for _ in 0..cycles() {
+        let outcome = attach(&pid, &file, &["--duration", "5ms"]).outcome();
+        recorded += i32::from(outcome.status == exited(0));
+        assert!(!String::from_utf8_lossy(&outcome.stderr).contains("panicked"), "{outcome:?}");
+    }
+    assert!(recorded > 0);
+    scratch.write("end", "");
+    let outcome = running.outcome();
+    succeeded(&outcome);
+    assert_eq!(outcome.text(), "{\"started\": 1}\n");
+}
+
+/// A process that forks while it is recorded: its children are recorded, too, and nothing of the
+/// recorder stays in those that are still there.
+#[test]
+fn children_are_recorded_and_left() {
+    let scratch = Scratch::new();
+    let Some(python) = installed("python3") else { return };
+    let script = scratch.write(
+        "forks.py",
+        "import os, sys, time\n\
+         d = sys.argv[1]\n\
+         while not os.path.exists(d + '/go'): time.sleep(0.005)\n\
+         child = os.fork()\n\
+         blocks = [bytes(5000) for _ in range(1000)]\n\
+         open(d + ('/parent' if child else '/child'), 'w').write(str(os.getpid()))\n\
+         while not os.path.exists(d + '/end'): time.sleep(0.005)\n\
+         blocks = None\n\
+         if child: sys.exit(os.waitpid(child, 0)[1])\n",
+    );
+    let running = Job::new([python.as_os_str(), script.as_os_str(), scratch.path().as_os_str()]).start_bare();
+    let pid = id(&running);
+    wait_until("Python runs", || fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("sleep")));
+    let before = mappings(&pid);
+    let file = scratch.file("recording.hl");
+    let recorder = attach(&pid, &file, &[]);
+    wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
+    scratch.write("go", "");
+    wait_until("both have allocated", || scratch.file("parent").exists() && scratch.file("child").exists());
+    wait_until("the child's number is there", || !fs::read_to_string(scratch.file("child")).unwrap().is_empty());
+    let child = fs::read_to_string(scratch.file("child")).unwrap();
+    succeeded(&heapledger(["stop", &*pid]));
+    succeeded(&recorder.outcome());
+    for pid in [&pid, &child] {
+        let shared = mappings(pid).into_iter().filter(|mapping| mapping.contains("memfd")).count();
+        assert_eq!((shared, mappings(pid).len()), (0, before.len()), "{:?} {before:?}", mappings(pid));
+    }
+    scratch.write("end", "");
+    succeeded(&running.outcome());
+    let recording = Recording::open(file);
+    assert_eq!(recording.processes().len(), 2, "{recording:?}");
+    assert!(recording.total("allocations") >= 2000, "{recording:?}");
+}
+
+/// Processes that cannot be recorded, each with what to do.
+#[test]
+fn refusals_say_what_to_do() {
+    let says = |target: &str, words: &[&str]| {
+        let outcome = heapledger(["attach", target]);
+        assert_ne!(outcome.status, exited(0), "{outcome:?}");
+        let text = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert!(words.iter().all(|word| text.contains(word)) && text.contains("hint:"), "{words:?}: {text}");
+        assert!(outcome.stdout.is_empty(), "{outcome:?}");
+    };
+    says("4194304", &["there is no process 4194304"]);
+    says("redis", &["`redis` is not the number of a process", "pgrep redis"]);
+    if let Some(strace) = installed("strace") {
+        let traced =
+            Job::new([strace.as_os_str(), "-o".as_ref(), "/dev/null".as_ref(), "sleep".as_ref(), "60".as_ref()]);
+        let traced = traced.start_bare();
+        let children = format!("/proc/{0}/task/{0}/children", id(&traced));
+        let child = || fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
+        let is_traced = || {
+            fs::read_to_string(format!("/proc/{}/status", child()))
+                .is_ok_and(|status| status.contains("Name:\tsleep") && !status.contains("TracerPid:\t0"))
+        };
+        wait_until("strace traces", is_traced);
+        says(&child(), &["HL0108", "is being traced by process", "ps -o pid,args -p"]);
+    }
+    if let Some(bubblewrap) = installed("bwrap") {
+        // A filter that allows everything: `ret SECCOMP_RET_ALLOW`.
+        let line = "printf '\\006\\000\\000\\000\\000\\000\\377\\177' > filter; \
+                    exec \"$0\" --ro-bind / / --dev-bind /dev /dev --proc /proc --seccomp 9 sleep 61 9< filter";
+        let scratch = Scratch::new();
+        let job = Job::new(["/bin/sh".as_ref(), "-c".as_ref(), line.as_ref(), bubblewrap.as_os_str()]);
+        let _confined = job.directory(scratch.path()).start_bare();
+        let found = || Command::new("pgrep").args(["-n", "-f", "^sleep 61$"]).output().unwrap().stdout;
+        let pid = || String::from_utf8(found()).unwrap().trim().to_owned();
+        wait_until("the program is confined", || !pid().is_empty());
+        says(&pid(), &["HL0109", "is in a sandbox (seccomp)", "heapledger record -- sleep 61"]);
+    }
+}
+
+/// A real server under load: its clients get all their answers, and it goes on.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_server_under_load_is_recorded_many_times() {
+    let (Some(server), Some(client), Some(load)) =
+        (installed("redis-server"), installed("redis-cli"), installed("redis-benchmark"))
+    else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let socket = scratch.file("socket");
+    let words = ["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"].map(OsStr::new);
+    let line = [server.as_os_str()].into_iter().chain(words).chain([socket.as_os_str()]);
+    let running = Job::new(line).start_bare();
+    let pid = id(&running);
+    let ask = |word: &str| Command::new(&client).arg("-s").arg(&socket).arg(word).output().unwrap().stdout;
+    wait_until("the server answers", || ask("ping") == b"PONG\n");
+    let before = mappings(&pid);
+    let words = ["-q", "-l", "-t", "set,lpush,get", "-n", "100000", "-d", "200", "-s"].map(OsStr::new);
+    let clients = Job::new([load.as_os_str()].into_iter().chain(words).chain([socket.as_os_str()])).start_bare();
+    let file = scratch.file("redis.hl");
+    let mut allocations = 0;
+    for cycle in 0..cycles().min(100) {
+        let options: &[&str] = if cycle % 2 == 0 { &[] } else { &["--sample", "4KiB"] };
+        let outcome = attach(&pid, &file, &[options, &["--duration", "50ms"]].concat()).outcome();
+        succeeded(&outcome);
+        assert!(!String::from_utf8_lossy(&outcome.stderr).contains("HL0110"), "{cycle}: {outcome:?}");
+        let recording = Recording::open(file.clone());
+        allocations += recording.total("allocations");
+        assert_eq!(recording.total("events_lost"), 0, "{recording:?}");
+    }
+    assert!(allocations > 1000, "{allocations}");
+    assert_eq!(mappings(&pid), before);
+    drop(clients);
+    assert_eq!(ask("ping"), b"PONG\n");
+    ask("shutdown");
+    succeeded(&running.outcome());
+}

@@ -1,0 +1,512 @@
+//! The recorder's library, placed into a process that runs, and taken out of it again.
+//!
+//! 1. One thread of the process is stopped, and maps memory: for the library, and for stubs near
+//!    each module with an allocator.
+//! 2. The memory is filled while the program runs. Nothing leads there yet.
+//! 3. All threads are stopped, and a jump of five bytes is written at each entry. A thread that is
+//!    just between the instructions that the jump replaces goes on until it is elsewhere.
+//!
+//! The first call of an entry joins the session. To leave, the original bytes are written back in
+//! the same way. When no thread is in the library's code, or returns to it, its memory is unmapped.
+//!
+//! The tracer of a thread is a thread: each step here has one of its own, whose end lets every
+//! thread of the process go.
+
+mod refusal;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heapledger_inject::{Caller, Image, InjectError, Loaded, Memory, Place, Threads};
+use heapledger_wire::placed::{Description, MAPPINGS_WORDS, Parameters, SYMBOL};
+use heapledger_wire::redirection::{Jump, Region};
+
+use crate::redirection::{self, RunningPlan, STUB_LENGTH, is_stub};
+
+pub use refusal::{AttachError, TraceDenial};
+
+/// How often all threads are stopped until none is at a place that is to be replaced.
+const TRIES_MAX: u32 = 500;
+/// The bytes of each stack that are searched for addresses of instructions that a jump replaces. A
+/// signal handler's frame, which has the place to go back to, is at the beginning.
+const SEARCHED: u64 = 64 << 10;
+/// The time for which threads are waited for that are inside the library.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// The most pages of the library's list of mappings that are read.
+const LIST_PAGES_MAX: usize = 4096;
+const PAGE: u64 = 4096;
+
+/// The stop in which the code of a process was changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stop {
+    /// The number of threads.
+    pub threads: usize,
+    /// The time from the request to stop the first thread until the last one went on.
+    pub time: Duration,
+}
+
+/// A library in a process that runs.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pid: u32,
+    /// The memory of the program that was there, which another one does not have.
+    memory: Memory,
+    /// The memory of the library and of the stubs.
+    mapped: Vec<Range<u64>>,
+    /// The part of it that is code, in ascending order.
+    code: Vec<Range<u64>>,
+    jumps: Vec<Jump>,
+    /// The address of the library's list of its own mappings.
+    list: u64,
+    slots: SlotTable,
+    /// Memory that an earlier recorder had shared with the process, and left behind.
+    shared_before: Vec<Range<u64>>,
+    /// The stop in which the jumps were written.
+    pub(crate) stop: Stop,
+}
+
+impl Attachment {
+    /// Places a library into a process, which joins the session at this address by its next call of
+    /// its allocator.
+    pub(crate) fn place(pid: u32, library: &[u8], session: &OsStr) -> Result<Attachment, AttachError> {
+        refusal::check(pid)?;
+        let denied = |error| refusal::of(pid, error);
+        let image = Image::parse(library).map_err(denied)?;
+        let memory = Memory::open(pid).map_err(denied)?;
+        let description = image.symbol(SYMBOL).map_err(denied)?;
+        let mut loaded = None;
+        let find_object = redirection::linker_symbol(pid, "_dl_find_object");
+        let choose = |base| {
+            let found = image.load_with(base, |name| find_object.filter(|_| name == "_dl_find_object")).ok()?;
+            let thunk = found.word(found.at(description) + Description::THUNK_AT)?;
+            loaded = Some(found);
+            Some(thunk)
+        };
+        let plan = redirection::plan_running(pid, image.length(), find_object.is_none(), choose);
+        let (Some(plan), Some(loaded)) = (plan, loaded) else { return Err(AttachError::NotExamined { pid }) };
+        if plan.parts.jumps.is_empty() {
+            return Err(AttachError::NoAllocator { pid });
+        }
+        let at = |field| loaded.word(loaded.at(description) + field).ok_or(AttachError::NotExamined { pid });
+        let (parameters_at, list) = (at(Description::PARAMETERS_AT)?, at(Description::MAPPINGS_AT)?);
+        let [table, multiplier, bits, length, inside_at] =
+            [0, 8, 16, 24, 32].map(|field| at(Description::SLOTS_AT + field));
+        let slots =
+            SlotTable { table: table?, multiplier: multiplier?, bits: bits?, length: length?, inside_at: inside_at? };
+        let parameters = parameters(pid, session, &plan).ok_or(AttachError::NotExamined { pid })?;
+
+        let wanted = Wanted::new(&loaded, &image, &plan);
+        in_tracer(|| wanted.map(pid, &memory)).map_err(denied)?;
+        let shared_before = shared(&memory).map_err(denied)?;
+        let mut attachment = Attachment {
+            pid,
+            memory,
+            mapped: wanted.mapped.iter().map(|part| part.range.clone()).collect(),
+            code: wanted.code(),
+            jumps: plan.parts.jumps.clone(),
+            list,
+            slots,
+            shared_before,
+            stop: Stop::default(),
+        };
+        let memory = &attachment.memory;
+        let fill = || {
+            for segment in &loaded.segments {
+                memory.write(segment.start, &segment.bytes)?;
+            }
+            for region in &plan.parts.regions {
+                memory.write(region.address, stubs(&plan, region))?;
+            }
+            memory.write(parameters_at, &parameters.to_bytes())
+        };
+        let written = fill().map_err(AttachError::from).and_then(|()| attachment.write_jumps());
+        match written {
+            Ok(stop) => {
+                attachment.stop = stop;
+                Ok(attachment)
+            }
+            Err(error) => {
+                // Nothing leads there.
+                let _ = in_tracer(|| attachment.unmap());
+                match attachment.memory.is_current() {
+                    true => Err(error.of(pid)),
+                    false => Err(AttachError::Inject { pid, source: InjectError::OtherProgram }),
+                }
+            }
+        }
+    }
+
+    /// Writes the jumps.
+    fn write_jumps(&self) -> Result<Stop, AttachError> {
+        let changes: Vec<Change<'_>> = self.jumps.iter().map(Change::to_jump).collect();
+        change(self.pid, &self.memory, &changes)
+    }
+
+    /// Takes the library out of the process: the code of the program is as before, and the memory
+    /// of the library is unmapped when no thread is inside. `None` if it is not there any more:
+    /// the process has ended, or has started another program.
+    pub(crate) fn remove(&self) -> Result<Option<Stop>, AttachError> {
+        match self.take_out() {
+            Ok(stop) => Ok(Some(stop)),
+            Err(_) if !self.memory.is_current() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn take_out(&self) -> Result<Stop, AttachError> {
+        let failed = |error: AttachError| error.of(self.pid);
+        let changes: Vec<Change<'_>> = self.jumps.iter().map(Change::from_jump).collect();
+        let stop = change(self.pid, &self.memory, &changes).map_err(failed)?;
+        self.wait_until_left().map_err(failed)?;
+        in_tracer(|| self.unmap()).map_err(|error| AttachError::from(error).of(self.pid))?;
+        Ok(stop)
+    }
+
+    /// Takes the library out of the processes that have been forked meanwhile: they have the code
+    /// and the memory of their parent.
+    pub(crate) fn remove_from_children(&self) {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for pid in pids.filter(|&pid| pid != self.pid) {
+            let Ok(memory) = Memory::open(pid) else { continue };
+            if !self.is_in(&memory) {
+                continue;
+            }
+            let (mapped, code, jumps) = (self.mapped.clone(), self.code.clone(), self.jumps.clone());
+            let shared_before = self.shared_before.clone();
+            let copy = Attachment { pid, memory, mapped, code, jumps, shared_before, ..*self };
+            // It passes the calls through if that fails.
+            let _ = copy.remove();
+        }
+    }
+
+    /// True if a process has the jumps and the library at the same places.
+    fn is_in(&self, other: &Memory) -> bool {
+        let has_jump = |jump: &Jump| {
+            let mut found = [0; Jump::LENGTH];
+            other.read(jump.address, &mut found).is_ok() && found == jump.jump
+        };
+        // The stubs have been made for this attachment: each leads to its thunk.
+        let has_code = |range: &Range<u64>| other.read(range.start, &mut [0]).is_ok();
+        !self.jumps.is_empty() && self.jumps.iter().all(has_jump) && self.code.iter().all(has_code)
+    }
+
+    /// Waits until no thread is in the library's code, or returns to it.
+    fn wait_until_left(&self) -> Result<(), AttachError> {
+        let until = Instant::now() + LEAVE_TIMEOUT;
+        let mut pause = Duration::from_millis(1);
+        while in_tracer(|| self.is_any_inside()).map_err(AttachError::from)? {
+            if Instant::now() > until {
+                return Err(AttachError::Inside { pid: self.pid });
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        Ok(())
+    }
+
+    /// True if a thread is in the library's code, or returns to it. The library counts the calls
+    /// that each thread is in. Before it has counted one, and afterwards, a thread is between its
+    /// instructions, or in a signal handler that goes back there.
+    fn is_any_inside(&self) -> Result<bool, InjectError> {
+        let memory = &self.memory;
+        let mut threads = Threads::seize(self.pid)?;
+        threads.stop()?;
+        if !memory.is_current() {
+            return Err(InjectError::OtherProgram);
+        }
+        let is_inside = |place: Place| {
+            self.code.iter().any(|range| range.contains(&place.instruction))
+                || self.slots.is_inside(place.thread_pointer, memory)
+        };
+        let any = threads.places().any(is_inside);
+        Ok(any || threads.are_interrupted_in(&self.code, memory, &memory.mappings()?))
+    }
+
+    /// Unmaps all memory of the library. Nothing may lead there.
+    fn unmap(&self) -> Result<(), InjectError> {
+        let memory = &self.memory;
+        let mut threads = Threads::stop_one(self.pid)?;
+        if !memory.is_current() {
+            return Err(InjectError::OtherProgram);
+        }
+        let mappings = memory.mappings()?;
+        let mut ranges = self.own_mappings(memory);
+        ranges.extend(shared(memory)?.into_iter().filter(|range| !self.shared_before.contains(range)));
+        ranges.extend(self.mapped.iter().cloned());
+        let instruction = memory.syscall_instruction(&mappings).ok_or(InjectError::NoVdso)?;
+        let mut caller = Caller::new(&mut threads, instruction)?;
+        for range in ranges {
+            let length = range.end - range.start;
+            caller.syscall("give memory back", libc::SYS_munmap, [range.start, length, 0, 0, 0, 0])?;
+        }
+        Ok(())
+    }
+
+    /// Returns the private mappings that the library has made, and the pages of its list of them.
+    fn own_mappings(&self, memory: &Memory) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        let mut word = [0; 8];
+        let mut next = memory.read(self.list, &mut word).map_or(0, |()| u64::from_ne_bytes(word));
+        for _ in 0..LIST_PAGES_MAX {
+            let mut page = vec![0; MAPPINGS_WORDS * 8];
+            if next == 0 || memory.read(next, &mut page).is_err() {
+                break;
+            }
+            ranges.push(next..next + PAGE);
+            let words: Vec<u64> = page.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+            let pairs = words.get(2..).unwrap_or(&[]).as_chunks::<2>().0;
+            let made = pairs.iter().filter(|[start, length]| *start != 0 && *length != 0);
+            ranges.extend(made.map(|[start, length]| *start..start.saturating_add(length.next_multiple_of(PAGE))));
+            next = words.first().copied().unwrap_or(0);
+        }
+        ranges
+    }
+}
+
+/// The library's table of threads: see [`Slots`](heapledger_wire::placed::Slots).
+#[derive(Clone, Copy, Debug)]
+struct SlotTable {
+    table: u64,
+    multiplier: u64,
+    bits: u64,
+    length: u64,
+    inside_at: u64,
+}
+
+impl SlotTable {
+    /// True if a thread is in a call, or has left one by a jump.
+    fn is_inside(&self, thread_pointer: u64, memory: &Memory) -> bool {
+        let word = |at: u64| {
+            let mut word = [0; 8];
+            memory.read(at, &mut word).map_or(0, |()| u64::from_ne_bytes(word))
+        };
+        let count = 1_u64 << self.bits;
+        let first = thread_pointer.wrapping_mul(self.multiplier) >> (64 - self.bits);
+        for step in 0..count {
+            let slot = self.table + (first + step) % count * self.length;
+            match word(slot) {
+                0 => return false,
+                owner if owner == thread_pointer => return word(slot + self.inside_at) != 0,
+                _ => {}
+            }
+        }
+        false
+    }
+}
+
+/// Returns the memory of a process that a recorder shares with it.
+fn shared(memory: &Memory) -> Result<Vec<Range<u64>>, InjectError> {
+    let mappings = memory.mappings()?.into_iter();
+    let shared = mappings.filter(|mapping| mapping.name.starts_with("/memfd:heapledger"));
+    Ok(shared.map(|mapping| mapping.range).collect())
+}
+
+/// Returns the code of the stubs in a region.
+fn stubs<'a>(plan: &'a RunningPlan, region: &Region) -> &'a [u8] {
+    let (from, length) = (region.offset as usize, region.length as usize);
+    plan.parts.code.get(from..from + length).unwrap_or(&[])
+}
+
+/// Returns what the library is told.
+fn parameters(pid: u32, session: &OsStr, plan: &RunningPlan) -> Option<Parameters> {
+    let made = Parameters::new(session.as_bytes(), &plan.modules)?;
+    let missed = plan.parts.entries.saturating_sub(plan.parts.jumps.len() as u64);
+    let own_code = plan.parts.own_code.unwrap_or_default();
+    let (stack_top, allocator) = (first_stack_top(pid)?, plan.parts.allocator as u64);
+    Some(Parameters { stack_top, entries_missed: missed, is_late: 1, allocator, own_code, ..made })
+}
+
+/// Returns the address at which the first thread's stack began: the 28th field of proc_pid_stat(5).
+fn first_stack_top(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(25)?.parse().ok()
+}
+
+/// Memory that a process is to map.
+struct Wanted {
+    mapped: Vec<Part>,
+}
+
+struct Part {
+    range: Range<u64>,
+    protection: i32,
+    is_code: bool,
+}
+
+impl Wanted {
+    fn new(loaded: &Loaded, image: &Image<'_>, plan: &RunningPlan) -> Wanted {
+        let base = loaded.at(0);
+        // All of the library's room, so that nothing else gets between its segments.
+        let whole = Part { range: base..base + image.length(), protection: libc::PROT_NONE, is_code: false };
+        let segments = loaded.segments.iter().map(|segment| {
+            let writable = if segment.is_writable { libc::PROT_WRITE } else { 0 };
+            let executable = if segment.is_executable { libc::PROT_EXEC } else { 0 };
+            let protection = libc::PROT_READ | writable | executable;
+            Part { range: segment.start..segment.start + segment.length, protection, is_code: segment.is_executable }
+        });
+        let stubs = plan.parts.regions.iter().map(|region| Part {
+            range: region.address..region.address + region.length,
+            protection: libc::PROT_READ | libc::PROT_EXEC,
+            is_code: true,
+        });
+        Wanted { mapped: [whole].into_iter().chain(segments).chain(stubs).collect() }
+    }
+
+    /// Returns the parts with code, in ascending order.
+    fn code(&self) -> Vec<Range<u64>> {
+        let mut code: Vec<_> = self.mapped.iter().filter(|part| part.is_code).map(|part| part.range.clone()).collect();
+        code.sort_by_key(|range| range.start);
+        code
+    }
+
+    /// Maps all parts, by calls of one thread of the process, or none.
+    fn map(&self, pid: u32, memory: &Memory) -> Result<(), InjectError> {
+        let mut threads = Threads::stop_one(pid)?;
+        if !memory.is_current() {
+            return Err(InjectError::OtherProgram);
+        }
+        let instruction = memory.syscall_instruction(&memory.mappings()?).ok_or(InjectError::NoVdso)?;
+        let mut caller = Caller::new(&mut threads, instruction)?;
+        let mut made: Vec<Range<u64>> = Vec::new();
+        for Part { range, protection, .. } in &self.mapped {
+            let is_inside = made.first().is_some_and(|whole| whole.contains(&range.start));
+            let place = if is_inside { libc::MAP_FIXED } else { libc::MAP_FIXED_NOREPLACE };
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
+            let length = range.end - range.start;
+            let arguments = [range.start, length, *protection as u64, flags as u64, u64::MAX, 0];
+            let mapped = caller.syscall("map memory", libc::SYS_mmap, arguments);
+            let failure = match mapped {
+                Ok(address) if address == range.start => {
+                    made.push(range.clone());
+                    continue;
+                }
+                Ok(elsewhere) => {
+                    // Kernels before 4.17 take the address for a hint.
+                    made.push(elsewhere..elsewhere + length);
+                    InjectError::Call { what: "map memory near its code", source: io::ErrorKind::AlreadyExists.into() }
+                }
+                Err(error) => error,
+            };
+            for range in made {
+                let _ = caller.syscall(
+                    "give memory back",
+                    libc::SYS_munmap,
+                    [range.start, range.end - range.start, 0, 0, 0, 0],
+                );
+            }
+            return Err(failure);
+        }
+        Ok(())
+    }
+}
+
+/// A change of code.
+struct Change<'a> {
+    address: u64,
+    /// The bytes that have to be there.
+    from: &'a [u8],
+    to: &'a [u8],
+    /// The addresses at which no thread may be, or return to.
+    inside: Range<u64>,
+}
+
+impl Change<'_> {
+    fn to_jump(jump: &Jump) -> Change<'_> {
+        let (from, address) = (jump.expected(), jump.address);
+        Change { address, from, to: &jump.jump, inside: address + 1..address + from.len() as u64 }
+    }
+
+    /// True if the bytes that were found are a jump to a stub of an earlier recorder, which was killed:
+    /// its jumps are replaced. The bytes that the program had there are known from its file.
+    fn takes_over(&self, found: &[u8], memory: &Memory) -> bool {
+        let (Some((jump, rest)), Some((_, expected))) =
+            (found.split_first_chunk::<{ Jump::LENGTH }>(), self.from.split_first_chunk::<{ Jump::LENGTH }>())
+        else {
+            return false;
+        };
+        let [0xe9, a, b, c, d] = *jump else { return false };
+        let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
+        let stub = self.address.wrapping_add(Jump::LENGTH as u64).wrapping_add_signed(distance);
+        let mut code = [0; STUB_LENGTH];
+        rest == expected && memory.read(stub, &mut code).is_ok() && is_stub(&code)
+    }
+
+    fn from_jump(jump: &Jump) -> Change<'_> {
+        let to = jump.expected().get(..Jump::LENGTH).unwrap_or(&[]);
+        Change { address: jump.address, from: &jump.jump, to, inside: jump.address + 1..jump.address + 1 }
+    }
+}
+
+/// Changes code while all threads are stopped: all of it, or nothing.
+fn change(pid: u32, memory: &Memory, changes: &[Change<'_>]) -> Result<Stop, AttachError> {
+    let mut inside: Vec<Range<u64>> = changes.iter().map(|change| change.inside.clone()).collect();
+    inside.retain(|range| !range.is_empty());
+    inside.sort_by_key(|range| range.start);
+    for _ in 0..TRIES_MAX {
+        let changed = in_tracer(|| change_once(pid, memory, changes, &inside))?;
+        if let Some(stop) = changed {
+            return Ok(stop);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Err(AttachError::Busy { pid })
+}
+
+/// Attempts that once. `None` if a thread is where it may not be.
+fn change_once(
+    pid: u32,
+    memory: &Memory,
+    changes: &[Change<'_>],
+    inside: &[Range<u64>],
+) -> Result<Option<Stop>, AttachError> {
+    let mut threads = Threads::seize(pid)?;
+    let began = Instant::now();
+    threads.stop()?;
+    // The process may have started another program since.
+    if !memory.is_current() {
+        return Err(InjectError::OtherProgram.into());
+    }
+    let mut before = Vec::new();
+    for change in changes {
+        let mut found = vec![0; change.from.len()];
+        memory.read(change.address, &mut found)?;
+        if found != change.from && !change.takes_over(&found, memory) {
+            return Err(AttachError::OtherCode { pid, address: change.address });
+        }
+        found.truncate(Jump::LENGTH);
+        before.push(found);
+    }
+    if !inside.is_empty() {
+        let is_there = |address: u64| inside.iter().any(|range| range.contains(&address));
+        if !threads.move_out(is_there)? || threads.refer_to(inside, memory, &memory.mappings()?, SEARCHED) {
+            return Ok(None);
+        }
+    }
+    for (index, change) in changes.iter().enumerate() {
+        if let Err(error) = memory.write(change.address, change.to) {
+            for (change, before) in changes.iter().zip(&before).take(index) {
+                let _ = memory.write(change.address, before);
+            }
+            return Err(error.into());
+        }
+    }
+    let count = threads.count();
+    drop(threads);
+    Ok(Some(Stop { threads: count, time: began.elapsed() }))
+}
+
+/// Runs a step in a thread of its own.
+fn in_tracer<T: Send, E: Send>(step: impl FnOnce() -> Result<T, E> + Send) -> Result<T, E> {
+    thread::scope(|scope| scope.spawn(step).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests;

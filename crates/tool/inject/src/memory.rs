@@ -1,0 +1,142 @@
+//! The memory of another process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use crate::error::{InjectError, Result};
+
+/// The most bytes of `/proc/PID/maps` that are read.
+const MAPS_LENGTH_MAX: usize = 64 << 20;
+/// The most bytes of a mapping in which a `syscall` instruction is looked for.
+const SEARCHED_MAX: u64 = 4 << 20;
+
+/// The memory of a process, which is read and written whatever its protection is. It stays that of
+/// the program that runs when it is opened: if the process starts another one, nothing can be read
+/// or written any more.
+#[derive(Debug)]
+pub struct Memory {
+    pid: u32,
+    file: File,
+    /// An address that is mapped.
+    probe: u64,
+}
+
+/// A mapping of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Its addresses.
+    pub range: Range<u64>,
+    /// True if it can be read.
+    pub is_readable: bool,
+    /// True if it can be written.
+    pub is_writable: bool,
+    /// True if its code can be executed.
+    pub is_executable: bool,
+    /// The path of its file, or a name in brackets; empty if it has neither.
+    pub name: String,
+}
+
+impl Memory {
+    /// Opens the memory of a process.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such process, or if the kernel does not let this one debug it.
+    pub fn open(pid: u32) -> Result<Memory> {
+        let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
+        let file = file.map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => InjectError::Gone,
+            _ => InjectError::Denied { source },
+        })?;
+        let mut memory = Memory { pid, file, probe: 0 };
+        let readable = memory.mappings()?.into_iter().find(|mapping| mapping.is_readable);
+        memory.probe = readable.map(|mapping| mapping.range.start).ok_or(InjectError::Gone)?;
+        Ok(memory)
+    }
+
+    /// True if the process still has this memory: it has neither ended nor started another program.
+    /// It stays so while a thread of the process is stopped.
+    pub fn is_current(&self) -> bool {
+        self.read(self.probe, &mut [0]).is_ok()
+    }
+
+    /// Reads bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if not all are mapped, or the process has ended.
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(bytes, address).map_err(InjectError::request("reading memory"))
+    }
+
+    /// Reads as many bytes as are mapped from an address on, and returns their number.
+    pub(crate) fn read_some(&self, address: u64, bytes: &mut [u8]) -> usize {
+        let mut count = 0;
+        while let Some(rest) = bytes.get_mut(count..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(rest, address + count as u64) {
+                Ok(0) | Err(_) => break,
+                Ok(read) => count += read,
+            }
+        }
+        count
+    }
+
+    /// Writes bytes, also where the program cannot.
+    ///
+    /// # Errors
+    ///
+    /// Fails if not all are mapped, if the process has ended, or if the kernel is configured to
+    /// refuse (`proc_mem.force_override`).
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, address).map_err(InjectError::request("writing memory"))
+    }
+
+    /// Returns the mappings of the process, by address.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process has ended.
+    pub fn mappings(&self) -> Result<Vec<Mapping>> {
+        let text = fs::read(format!("/proc/{}/maps", self.pid));
+        let text = text.map_err(InjectError::request("reading the list of mappings"))?;
+        let text = String::from_utf8_lossy(text.get(..text.len().min(MAPS_LENGTH_MAX)).unwrap_or_default());
+        let mut mappings: Vec<Mapping> = text.lines().filter_map(parse).collect();
+        mappings.sort_by_key(|mapping| mapping.range.start);
+        Ok(mappings)
+    }
+
+    /// Returns the address of a `syscall` instruction in these mappings: of the vDSO, which has
+    /// some, or of a library. Bytes inside another instruction do as well.
+    pub fn syscall_instruction(&self, mappings: &[Mapping]) -> Option<u64> {
+        let code = || mappings.iter().filter(|mapping| mapping.is_executable && mapping.is_readable);
+        let first = code().filter(|mapping| mapping.name == "[vdso]");
+        first.chain(code()).find_map(|mapping| {
+            let length = (mapping.range.end - mapping.range.start).min(SEARCHED_MAX);
+            let mut bytes = vec![0; length as usize];
+            let count = self.read_some(mapping.range.start, &mut bytes);
+            let found = bytes.get(..count)?.windows(2).position(|pair| pair == [0x0f, 0x05])?;
+            Some(mapping.range.start + found as u64)
+        })
+    }
+}
+
+/// Parses a line of `/proc/PID/maps`: `55d0…-55d1… r-xp 00001000 08:01 1234   /usr/bin/program`.
+fn parse(line: &str) -> Option<Mapping> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    let protection = fields.next()?.as_bytes();
+    let name = fields.nth(3).unwrap_or_default().trim_start();
+    (start < end).then(|| Mapping {
+        range: start..end,
+        is_readable: protection.first() == Some(&b'r'),
+        is_writable: protection.get(1) == Some(&b'w'),
+        is_executable: protection.get(2) == Some(&b'x'),
+        name: name.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

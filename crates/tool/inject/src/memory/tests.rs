@@ -1,0 +1,40 @@
+use super::*;
+
+#[test]
+fn mappings_are_parsed() {
+    let line = "55d0c0000000-55d0c0002000 r-xp 00001000 08:01 1234                       /usr/bin/a b";
+    let expected = Mapping {
+        range: 0x55d0_c000_0000..0x55d0_c000_2000,
+        is_readable: true,
+        is_writable: false,
+        is_executable: true,
+        name: "/usr/bin/a b".into(),
+    };
+    assert_eq!(parse(line), Some(expected));
+    let anonymous = parse("7f00-7f10 rw-p 00000000 00:00 0 ").expect("it is whole");
+    assert!(anonymous.name.is_empty() && anonymous.is_writable && !anonymous.is_executable);
+    for damaged in ["", "7f00", "7f00-7e00 r--p 0 0 0", "x-y r--p 0 0 0"] {
+        assert_eq!(parse(damaged), None, "{damaged}");
+    }
+}
+
+#[test]
+fn own_memory_is_read_and_written() {
+    let memory = Memory::open(std::process::id()).expect("a process may look at itself");
+    // Written by the kernel, so the compiler must not know the content.
+    let word = std::hint::black_box(Box::new(std::sync::atomic::AtomicU64::new(0x1122_3344)));
+    let address = word.as_ptr().expose_provenance() as u64;
+    let mut bytes = [0; 8];
+    memory.read(address, &mut bytes).expect("it is mapped");
+    assert_eq!(u64::from_ne_bytes(bytes), 0x1122_3344);
+    memory.write(address, &7_u64.to_ne_bytes()).expect("it is mapped");
+    assert_eq!(word.load(std::sync::atomic::Ordering::Relaxed), 7);
+    assert!(memory.read(8, &mut bytes).is_err(), "nothing is mapped there");
+    let mappings = memory.mappings().expect("the process lives");
+    let found = mappings.iter().find(|mapping| mapping.range.contains(&address)).expect("the heap is mapped");
+    assert!(found.is_writable);
+    let instruction = memory.syscall_instruction(&mappings).expect("there is a vDSO");
+    let mut code = [0; 2];
+    memory.read(instruction, &mut code).expect("it is mapped");
+    assert_eq!(code, [0x0f, 0x05]);
+}
