@@ -113,7 +113,7 @@ fn build(workspace: &Path, target_directory: &Path, own: &Path, libraries: &[Lib
         build.env("RUSTFLAGS", flags);
     }
     let mut output = target_directory.to_owned();
-    let (target, host) = (variable("TARGET"), variable("HOST"));
+    let (target, host) = (target_of_programs(), variable("HOST"));
     if target != host {
         build.args(["--target", &target]);
         output.push(target);
@@ -128,6 +128,12 @@ fn build(workspace: &Path, target_directory: &Path, own: &Path, libraries: &[Lib
         }
         println!("cargo::rustc-env={variable}={}", library.display());
     }
+}
+
+/// Returns the target of the libraries: they are loaded into programs for glibc, also by a command
+/// that is itself built for musl.
+fn target_of_programs() -> String {
+    variable("TARGET").replace("-linux-musl", "-linux-gnu")
 }
 
 /// Returns a command of cargo for the workspace. It reads the configuration that holds for the

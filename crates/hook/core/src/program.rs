@@ -11,6 +11,9 @@ pub enum Program<'head> {
     /// An executable for this processor with the GNU C library's dynamic linker: `LD_PRELOAD`
     /// works.
     Dynamic,
+    /// An executable for this processor with musl's dynamic linker: `LD_PRELOAD` works, for a
+    /// library that has been made ready for musl.
+    Musl,
     /// An executable without a dynamic linker, with another C library's, or for another processor.
     Other(Obstacle),
     /// A script, with its interpreter's path.
@@ -66,6 +69,12 @@ pub fn is_supported_linker(path: &[u8]) -> bool {
     [&b"ld-linux"[..], b"ld-2.", b"ld-lsb"].iter().any(|start| name.starts_with(start))
 }
 
+/// True if a dynamic linker is musl's.
+pub fn is_musl_linker(path: &[u8]) -> bool {
+    let path = path.split(|&byte| byte == 0).next().unwrap_or(&[]);
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(&[]).starts_with(b"ld-musl-")
+}
+
 /// Judges a file by its first bytes. Sources: generic ABI (ELF header, program headers), execve(2)
 /// (scripts).
 pub fn classify(head: &[u8]) -> Program<'_> {
@@ -101,13 +110,13 @@ pub fn classify(head: &[u8]) -> Program<'_> {
         };
         // If its path is not among the first bytes, the linker is taken for a supported one.
         let path = || head.get(word(8)?..word(8)?.checked_add(word(32)?)?);
-        (kind == PT_INTERP).then(|| path().is_none_or(is_supported_linker))
+        (kind == PT_INTERP).then(|| match path() {
+            Some(path) if is_musl_linker(path) => Program::Musl,
+            Some(path) if !is_supported_linker(path) => Program::Other(Obstacle::OtherLibrary),
+            _ => Program::Dynamic,
+        })
     };
-    match (0..count).find_map(linker) {
-        Some(true) => Program::Dynamic,
-        Some(false) => Program::Other(Obstacle::OtherLibrary),
-        None => Program::Other(Obstacle::Static),
-    }
+    (0..count).find_map(linker).unwrap_or(Program::Other(Obstacle::Static))
 }
 
 /// True if a dynamic program loads AddressSanitizer's runtime as a library: that ends the program

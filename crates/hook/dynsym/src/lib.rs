@@ -68,8 +68,21 @@ struct RDebug {
 }
 
 unsafe extern "C" {
-    static _r_debug: RDebug;
     static _DYNAMIC: Dynamic;
+}
+
+/// Returns the dynamic linker's structure for debuggers: glibc's `_r_debug`, or the one that musl's
+/// `_dl_debug_addr` points to. Null if there is neither. By weak references: a strong one would
+/// keep programs of the other C library from starting.
+fn debug() -> *const RDebug {
+    let of_glibc = heapledger_core::weak_address!("_r_debug");
+    if of_glibc != 0 {
+        return ptr::with_exposed_provenance(of_glibc);
+    }
+    let variable = heapledger_core::weak_address!("_dl_debug_addr");
+    // SAFETY: `as_ref` requires null or a live pointer: 0, or the address of musl's variable, which
+    // is set before any code of the program runs, and constant since.
+    unsafe { ptr::with_exposed_provenance::<*const RDebug>(variable).as_ref() }.map_or(ptr::null(), |debug| *debug)
 }
 
 /// The objects to search.
@@ -241,6 +254,11 @@ impl Objects<'_> {
         found.and_then(|symbols| symbols.find(name)).unwrap_or(0)
     }
 
+    /// True if the C library is musl, by the name of its dynamic linker.
+    pub fn is_musl(&self) -> bool {
+        self.iter().any(|object| object.file_name().starts_with(b"ld-musl-"))
+    }
+
     /// Returns this library.
     fn own(&self) -> Option<&LinkMap> {
         self.iter().find(|object| ptr::eq(object.dynamic, &raw const _DYNAMIC))
@@ -262,9 +280,9 @@ impl Objects<'_> {
     }
 
     fn iter(&self) -> impl Iterator<Item = &LinkMap> {
-        // SAFETY: the dynamic linker's own variable, which points to the head of its list before
-        // any of our code runs.
-        self.iter_from(unsafe { _r_debug.map })
+        // SAFETY: `as_ref` requires null or a live pointer: the structure is the dynamic linker's
+        // own, and points to the head of its list before any of our code runs.
+        self.iter_from(unsafe { debug().as_ref() }.map_or(ptr::null(), |debug| debug.map))
     }
 
     /// Returns the objects of the list that begins with this one, which is null or the first of a

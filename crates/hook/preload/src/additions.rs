@@ -12,8 +12,8 @@ use heapledger_core::sandbox;
 use heapledger_recorder::{connect, leave, process, session};
 use heapledger_unwind::modules;
 use heapledger_wire::session::{
-    ARMED_SUFFIX, ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX, USABLE_SUFFIX,
-    WAITS_SUFFIX,
+    ARMED_SUFFIX, ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX,
+    USABLE_SUFFIX, WAITS_SUFFIX,
 };
 
 use crate::child::{Child, ChildPath, ChildStatus};
@@ -233,6 +233,8 @@ pub(crate) fn for_child(environment: Environment, child: Child, found: &mut Chil
 /// The additions to an environment, before they are written.
 pub(crate) struct Added {
     environment: Environment,
+    /// The path of the library for the child, without its end, and the end.
+    library: (&'static [u8], &'static [u8]),
     count: usize,
     strings_length: usize,
     taken: &'static Taken,
@@ -243,10 +245,25 @@ pub(crate) struct Added {
     is_stalled: bool,
 }
 
-/// Returns the paths of the libraries that are added for a child.
-fn libraries(taken: &Taken) -> impl Iterator<Item = &[u8]> {
-    let own = (!leave::is_armed()).then(|| taken.library.get());
-    own.into_iter().chain(taken.hooks())
+/// Returns the path of this library for a child, without its end, and the end: there is a copy for
+/// programs with musl beside it. `None` if the child's C library is musl, and there is no copy, or
+/// there are hook libraries, which are not for musl. An armed program's library is not added.
+fn library_for(taken: &'static Taken, is_musl: bool) -> Option<(&'static [u8], &'static [u8])> {
+    let own = taken.library.get();
+    let (musl, glibc) = (MUSL_SUFFIX.as_bytes(), &b".so"[..]);
+    let stem = own.strip_suffix(musl).or_else(|| own.strip_suffix(glibc));
+    match stem {
+        _ if !is_musl && own.is_empty() => Some((own, own)),
+        Some(stem) if is_musl => taken.hooks().next().is_none().then_some((stem, musl)),
+        Some(stem) => Some((stem, glibc)),
+        None => (!is_musl).then_some((own, &b""[..])),
+    }
+}
+
+/// True if the libraries that are added for a child can be read from here.
+fn can_load(taken: &'static Taken, is_musl: bool) -> bool {
+    let own = library_for(taken, is_musl).filter(|_| !leave::is_armed());
+    own.is_none_or(|(path, end)| is_readable(path, end)) && taken.hooks().all(|path| is_readable(path, b""))
 }
 
 /// True if a value of `LD_PRELOAD` names this library, as far as that can be told: by the name of
@@ -264,7 +281,7 @@ fn has_own_library(value: &[u8]) -> bool {
 /// The entries that may be added. The first replaces one that is there.
 const ENTRIES: usize = 3;
 /// The number of parts in an entry.
-const PARTS: usize = 6;
+const PARTS: usize = 7;
 
 impl Added {
     /// Returns the additions; or, if nothing is to be added, what becomes of the child.
@@ -292,17 +309,19 @@ impl Added {
         if !is_wanted || (taken.library.get().is_empty() && !leave::is_armed()) {
             return Err(ChildStatus::Unobserved);
         }
-        let can_load = || libraries(taken).all(is_readable);
         // The file is checked first, for its path; that reason stays the same wherever the program
         // starts.
         let obstacle = obstacles::obstacle(child, found)
             .or_else(|| session::is_in_other_network().then_some(Obstacle::OtherNetwork))
-            .or_else(|| (!can_load()).then_some(Obstacle::LibraryUnreadable));
+            .or_else(|| library_for(taken, found.is_musl).is_none().then_some(Obstacle::OtherLibrary))
+            .or_else(|| (!can_load(taken, found.is_musl)).then_some(Obstacle::LibraryUnreadable));
         if let Some(obstacle) = obstacle {
             return Err(ChildStatus::Unrecorded(obstacle));
         }
         let is_stalled = process::session_is_stalled();
-        let mut added = Added { environment, count: 0, strings_length: 0, taken, session, preloaded: None, is_stalled };
+        let library = library_for(taken, found.is_musl).unwrap_or_default();
+        let mut added =
+            Added { environment, library, count: 0, strings_length: 0, taken, session, preloaded: None, is_stalled };
         let mut has_foreign_entries = false;
         for_each(environment, |entry| {
             added.count += 1;
@@ -334,7 +353,7 @@ impl Added {
         let before = |bytes: &[u8]| if bytes.is_empty() { &b""[..] } else { &b":"[..] };
         let separator = if self.preloaded.is_some() { &b":"[..] } else { &[] };
         fn entry<'a>(name: &'a [u8], value: &'a [u8], suffix: &'a [u8]) -> [&'a [u8]; PARTS] {
-            if value.is_empty() { [&b""[..]; PARTS] } else { [name, value, suffix, &[], &[], &[]] }
+            if value.is_empty() { [&b""[..]; PARTS] } else { [name, value, suffix, &[], &[], &[], &[]] }
         }
         if leave::is_armed() {
             return [
@@ -344,7 +363,7 @@ impl Added {
             ];
         }
         [
-            [PRELOAD, self.taken.library.get(), before(hooks), hooks, separator, self.preloaded.unwrap_or(&[])],
+            [PRELOAD, self.library.0, self.library.1, before(hooks), hooks, separator, self.preloaded.unwrap_or(&[])],
             entry(SESSION, session, if self.is_stalled { STALLED } else { &[] }),
             entry(HOOKS, hooks, &[]),
         ]

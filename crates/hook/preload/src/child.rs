@@ -22,11 +22,13 @@ pub(crate) enum Child {
 pub(crate) struct ChildPath {
     bytes: [u8; 512],
     length: usize,
+    /// True if it is a program for musl.
+    pub(crate) is_musl: bool,
 }
 
 impl Default for ChildPath {
     fn default() -> Self {
-        ChildPath { bytes: [0; 512], length: 0 }
+        ChildPath { bytes: [0; 512], length: 0, is_musl: false }
     }
 }
 

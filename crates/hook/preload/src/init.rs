@@ -10,24 +10,24 @@ use heapledger_interpose::{initialise, next_allocator, set_errno, watch_forks_of
 use heapledger_recorder::connect::Address;
 use heapledger_recorder::hook::processes;
 use heapledger_recorder::{attach, leave, process, session, verify};
+use heapledger_redirect::nesting;
 use heapledger_unwind::modules;
 
 use crate::guard::with_guard;
 use crate::join::Library;
-use crate::{additions, armed, environment, libraries, linker, unseen, wrappers};
-
-unsafe extern "C" {
-    /// The address at which the first thread's stack began: the argument count (set by the dynamic
-    /// linker).
-    static __libc_stack_end: *mut u64;
-}
+use crate::{additions, armed, environment, libraries, linker, redirect, unseen, wrappers};
 
 /// The C library's functions that the constructor calls, looked up before there is a second thread.
 static REGISTER_ATFORK: AtomicUsize = AtomicUsize::new(0);
 static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
 
 fn look_up(objects: &Objects<'_>) {
-    REGISTER_ATFORK.store(objects.lookup(Scope::Next, c"__register_atfork"), Ordering::Relaxed);
+    let register = match objects.lookup(Scope::Next, c"__register_atfork") {
+        // musl's takes the first three arguments.
+        0 => objects.lookup(Scope::Next, c"pthread_atfork"),
+        register => register,
+    };
+    REGISTER_ATFORK.store(register, Ordering::Relaxed);
     BACKTRACE.store(objects.lookup_in(b"libc.so.6", c"backtrace"), Ordering::Relaxed);
 }
 
@@ -44,8 +44,12 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
     hooks::hold();
     // SAFETY: once; the functions are those of the next allocator.
     unsafe { dispatch::set_underlying(next_allocator(objects)) };
-    // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
-    let start = unsafe { __libc_stack_end };
+    let start = environment::initial_stack();
+    let is_musl = objects.is_musl();
+    if is_musl {
+        // Its `calloc` calls `malloc`, and its `memalign` calls `aligned_alloc`, as programs do.
+        nesting::activate();
+    }
     if !start.is_null() {
         // SAFETY: that is the block of arguments and environment as the kernel laid it out, still
         // unchanged.
@@ -56,26 +60,31 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
         let has_hooks = taken.hooks().next().is_some();
         let is_armed = !has_hooks && session.is_none_or(|session| session.is_armed());
         let library = Library::find(start as u64, objects);
-        if let (Some(session), Some(library)) = (session, library) {
+        if let Some(session) = session {
             // SAFETY: once, under the lock of `initialise`: no hook has run, since none is
             // installed and this thread is the first.
             unsafe { library.join(session, false) };
         }
-        if let Some(library) = library.filter(|_| is_armed) {
+        if is_armed {
             armed::prepare(library);
         }
         let is_watched = taken.session().is_some() || has_hooks || is_armed;
         libraries::install_hooks(taken.hooks(), objects);
-        if is_watched {
+        // musl has neither namespaces nor `RTLD_DEEPBIND`.
+        if is_watched && !is_musl {
             unseen::redirect(objects);
         }
     }
     hooks::release();
 }
 
-/// Runs before `main`, after the C library's own start. [`redirect`](crate::redirect) puts it among
-/// the constructors.
-pub(crate) extern "C" fn constructor() {
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+/// Runs before `main`, after the C library's own start.
+extern "C" fn constructor() {
+    redirect::keep();
     initialise();
     // The dynamic linker runs the constructors of the libraries behind this one before ours, and
     // the allocator is one of them.

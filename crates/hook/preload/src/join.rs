@@ -8,30 +8,31 @@ use heapledger_recorder::hook::sample;
 use heapledger_recorder::{leave, observer, process, threads};
 use heapledger_thread::KeyFunctions;
 
-use crate::allocator;
 use crate::thread_library::thread_library;
+use crate::{allocator, linker};
 
 /// All that joining a session takes from the program's libraries, found at the start.
 #[derive(Clone, Copy)]
 pub(crate) struct Library {
     /// The address where the first thread's stack began.
     stack_end: u64,
-    threads: KeyFunctions,
+    /// `None` before glibc 2.34, in a program without the library for threads.
+    threads: Option<KeyFunctions>,
     allocator: (AllocatorKind, AllocatorVersion),
 }
 
 impl Library {
     /// Finds it, and watches from now on how many threads there are. Call once: the C library stops
     /// knowing that when a namespace has another one.
-    pub(crate) fn find(stack_end: u64, objects: &Objects<'_>) -> Option<Library> {
-        let threads = thread_library(|name| objects.lookup(Scope::Next, name))?;
+    pub(crate) fn find(stack_end: u64, objects: &Objects<'_>) -> Library {
+        let threads = thread_library(|name| objects.lookup(Scope::Next, name));
         let has_one_thread = objects.lookup(Scope::All, c"__libc_single_threaded");
         if has_one_thread != 0 {
             // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a
             // thread.
             unsafe { threads::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
         }
-        Some(Library { stack_end, threads, allocator: allocator::next_allocator(objects) })
+        Library { stack_end, threads, allocator: allocator::next_allocator(objects) }
     }
 
     /// Joins a session, whose events are recorded from now on. `is_late` says that the program ran
@@ -54,11 +55,23 @@ impl Library {
         // SAFETY: `start` requires that this is the first call, or that the process has left its
         // session: this function's `# Safety`. `stack_end` is where the first thread's stack began.
         unsafe { process::start(session, self.stack_end, is_late) };
-        // SAFETY: started just above. At the first call no thread has a block, because no hook has
-        // been installed.
-        unsafe { process::create_key(self.threads) };
+        match self.threads {
+            // SAFETY: started just above. At the first call no thread has a block, because no hook
+            // has been installed.
+            Some(threads) => unsafe { process::create_key(threads) },
+            // SAFETY: `find_threads` looks the C library's functions up, under the linker's lock,
+            // which may be taken in any thread at any time.
+            None => unsafe { process::create_key_later(find_threads) },
+        }
         leave::joined(observer);
         // SAFETY: a table of ours, whose functions keep the contract.
         let _ = unsafe { hooks::install_observer(observer) };
     }
+}
+
+/// Returns the functions by which threads' ends are noticed, if they are there by now.
+fn find_threads() -> Option<KeyFunctions> {
+    let find = |objects: &Objects<'_>| thread_library(|name| objects.lookup(Scope::Next, name));
+    // SAFETY: the C library's function of this name, by which it was looked up.
+    unsafe { Objects::locked(linker::iterate_objects()?, find) }?
 }

@@ -13,11 +13,16 @@ use crate::environment::{environ, for_each};
 /// The largest length of a path, with the zero at its end.
 pub(crate) const PATH_MAX: usize = 4096;
 
-/// Returns what keeps the kernel from starting the child with a dynamic linker that loads us. An
-/// unknown obstacle counts as none. `found` becomes the child's path.
+/// Returns what keeps the kernel from starting the child with a dynamic linker that loads us, or our
+/// copy for musl. An unknown obstacle counts as none. `found` becomes the child's path, and says
+/// which of the two it is.
 pub(crate) fn obstacle(child: Child, found: &mut ChildPath) -> Option<Obstacle> {
     match child {
-        Child::Any => None,
+        // The shell: it is started even if it will not be recorded.
+        Child::Any => {
+            of_file(c"/bin/sh".as_ptr().cast(), 4, found);
+            None
+        }
         Child::At(path) => at(path, found),
         Child::Below(directory, path) => {
             // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: this is one of *the
@@ -55,7 +60,7 @@ fn at(path: *const c_char, found: &mut ChildPath) -> Option<Obstacle> {
     // program's arguments*, as `Child` says, and compared with null.
     let bytes = if path.is_null() { &[] } else { unsafe { CStr::from_ptr(path) }.to_bytes() };
     found.keep(bytes);
-    if bytes.is_empty() { None } else { of_file(path.cast(), 4).flatten() }
+    if bytes.is_empty() { None } else { of_file(path.cast(), 4, found).flatten() }
 }
 
 /// Returns `/proc/self/fd/NUMBER`.
@@ -81,13 +86,13 @@ fn in_directory(directory: &[u8], name: &[u8], is_separated: bool, found: &mut C
         return None;
     }
     path.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
-    let obstacle = of_file(path.as_ptr(), 4)?;
+    let obstacle = of_file(path.as_ptr(), 4, found)?;
     found.keep(path.split(|&byte| byte == 0).next().unwrap_or(&[]));
     Some(obstacle)
 }
 
 /// Returns the obstacle of a file, following interpreters; `None` if it cannot be read.
-fn of_file(path: *const u8, interpreters_left: u32) -> Option<Option<Obstacle>> {
+fn of_file(path: *const u8, interpreters_left: u32, found: &mut ChildPath) -> Option<Option<Obstacle>> {
     let head_length = program::HEAD_LENGTH;
     // In a mapping: the caller's stack may be small.
     let memory = sys::map_private(head_length).ok()?;
@@ -107,6 +112,10 @@ fn of_file(path: *const u8, interpreters_left: u32) -> Option<Option<Obstacle>> 
                 let is_refused = program::needs_to_be_first(head, read) && !is_link_order_excused();
                 Some(is_refused.then_some(Obstacle::AddressSanitizer))
             }
+            Program::Musl => {
+                found.is_musl = true;
+                Some(None)
+            }
             Program::Unknown => Some(None),
             Program::Other(obstacle) => Some(Some(obstacle)),
             Program::Script(interpreter) if interpreters_left > 0 => {
@@ -115,7 +124,7 @@ fn of_file(path: *const u8, interpreters_left: u32) -> Option<Option<Obstacle>> 
                 if let Some(end) = head.get_mut(start + length) {
                     *end = 0;
                 }
-                of_file(memory.wrapping_add(start), interpreters_left - 1)
+                of_file(memory.wrapping_add(start), interpreters_left - 1, found)
             }
             Program::Script(_) => Some(Some(Obstacle::Silent)),
         },
@@ -138,12 +147,14 @@ fn is_link_order_excused() -> bool {
     is_excused
 }
 
-/// True if this user can read a file from here: not in a chroot without it, for instance.
-pub(crate) fn is_readable(path: &[u8]) -> bool {
+/// True if this user can read a file, by its path in two parts, from here: not in a chroot without
+/// it, for instance.
+pub(crate) fn is_readable(path: &[u8], end: &[u8]) -> bool {
     const R_OK: usize = 4;
     let mut text = [0_u8; PATH_MAX];
-    text.iter_mut().zip(path).for_each(|(to, from)| *to = *from);
+    text.iter_mut().zip(path.iter().chain(end)).for_each(|(to, from)| *to = *from);
     // SAFETY: the path is NUL-terminated: it is part of a text that is shorter than the zeroed
     // array.
-    path.len() < PATH_MAX && unsafe { sys::call(nr::ACCESS, [text.as_ptr() as usize, R_OK, 0, 0, 0, 0]) == 0 }
+    path.len() + end.len() < PATH_MAX
+        && unsafe { sys::call(nr::ACCESS, [text.as_ptr() as usize, R_OK, 0, 0, 0, 0]) == 0 }
 }

@@ -4,48 +4,62 @@
 //! Constructors are too late: those of libraries behind this one run before ours, and they may call
 //! a `malloc` that the program itself exports. But the dynamic linker has already mapped every
 //! module when it relocates them, and it runs one kind of code meanwhile: the resolver of an
-//! indirect function. So the entry of our constructor in `.init_array` is an indirect function. Its
-//! resolver redirects, and returns the address of the constructor.
+//! indirect function. So there is a pointer to an indirect function in our data, whose resolver
+//! redirects.
 //!
 //! The linker resolves such functions after all other relocations of a library, and relocates the
 //! program's modules from the last to the first. So our own data and the C library can be used
 //! then. Thread-local storage cannot: the linker initializes it later, and nothing here needs it.
+//!
+//! musl's dynamic linker knows no indirect functions, and would not start the program. For its
+//! programs, the recorder removes the pointer's relocation from its copy of the library: then no
+//! entry is redirected, and everything else is as usual.
 
 use heapledger_interpose::initialise;
 use heapledger_recorder::connect::{self, Address};
 use heapledger_redirect::{install, set_start, thunk_address};
 
-use crate::environment::{Environment, for_each};
-use crate::{init, later};
+use crate::environment::{Environment, for_each, initial_stack_of_glibc};
+use crate::later;
 
 const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
 
-unsafe extern "C" {
-    /// The address of the argument count: see `init`.
-    static __libc_stack_end: *mut u64;
-}
-
 core::arch::global_asm!(
-    ".pushsection .init_array,\"aw\",@init_array",
+    ".pushsection .data.rel.ro.heapledger_redirection,\"aw\",@progbits",
     ".p2align 3",
-    ".quad heapledger_constructor",
+    ".globl heapledger_redirection",
+    ".hidden heapledger_redirection",
+    ".type heapledger_redirection, @object",
+    ".size heapledger_redirection, 8",
+    "heapledger_redirection:",
+    ".quad heapledger_redirect",
     ".popsection",
-    ".globl heapledger_constructor",
-    ".hidden heapledger_constructor",
-    ".type heapledger_constructor, @gnu_indirect_function",
-    ".set heapledger_constructor, {resolve}",
+    ".globl heapledger_redirect",
+    ".hidden heapledger_redirect",
+    ".type heapledger_redirect, @gnu_indirect_function",
+    ".set heapledger_redirect, {resolve}",
     resolve = sym resolve,
 );
 
-/// Redirects entries, and returns the address of the constructor.
+unsafe extern "C" {
+    /// The address of the indirect function: what [`resolve`] has returned.
+    static heapledger_redirection: usize;
+}
+
+/// Keeps the pointer in the library: the linker removes data that nobody refers to.
+pub(crate) fn keep() {
+    // SAFETY: a word of ours, written by the dynamic linker before any code runs.
+    unsafe { (&raw const heapledger_redirection).read_volatile() };
+}
+
+/// Redirects entries. The result is never called.
 extern "C" fn resolve() -> *const () {
-    // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
-    let start = unsafe { __libc_stack_end };
+    let start = initial_stack_of_glibc();
     if !start.is_null() {
         // SAFETY: that is the block of arguments and environment as the kernel laid it out.
         unsafe { redirect(start) };
     }
-    init::constructor as *const ()
+    resolve as *const ()
 }
 
 /// Redirects entries as the recorder says, if the environment names a session.

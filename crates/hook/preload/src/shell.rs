@@ -36,8 +36,8 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     let quote = (if has_preload { &b"'"[..] } else { &[] }, false);
     let end_of_quote = (if has_preload { &b"' "[..] } else { &[] }, false);
     let [name, rest @ ..] = preload;
-    let [first, second, third, fourth, fifth] = rest.map(|part| (part, true));
-    let pieces: [(&[u8], bool); 18] = [
+    let [first, second, third, fourth, fifth, sixth] = rest.map(|part| (part, true));
+    let pieces: [(&[u8], bool); 19] = [
         (b"export ", false),
         (name, false),
         quote,
@@ -46,6 +46,7 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
         third,
         fourth,
         fifth,
+        sixth,
         end_of_quote,
         (session[0], false),
         (session[1], false),

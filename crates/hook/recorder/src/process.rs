@@ -55,6 +55,8 @@ impl Drop for Visit<'_> {
 const LIBRARY_BYTES: u64 = 96 << 10;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+/// True once the key is created, or will be.
+static IS_KEY_CREATED: AtomicBool = AtomicBool::new(false);
 static IMAGE: AtomicU32 = AtomicU32::new(u32::MAX);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// The counters of the image's losses; in a forked child that could not introduce itself, its
@@ -117,11 +119,25 @@ pub fn is_in_vfork_child() -> bool {
 /// [`start`] has been called; at the first call no thread has a block yet; and the functions are
 /// the process's C library's.
 pub unsafe fn create_key(library: KeyFunctions) {
-    static IS_CREATED: AtomicBool = AtomicBool::new(false);
-    if session::is_on() && !IS_CREATED.swap(true, Ordering::Relaxed) {
+    if session::is_on() && !IS_KEY_CREATED.swap(true, Ordering::Relaxed) {
         // SAFETY: `thread::create_key` requires functions of the process's C library; this
         // function's `# Safety` requires the same of `library`.
         unsafe { thread::create_key::<ThreadBlock>(library) };
+    }
+}
+
+/// Creates the key as soon as a thread needs it and the C library can do that: see
+/// [`create_key`] and [`thread::create_key_later`].
+///
+/// # Safety
+///
+/// `look_up` returns functions of the process's C library, and may be called in any thread at any
+/// time, also inside the allocator.
+pub unsafe fn create_key_later(look_up: fn() -> Option<KeyFunctions>) {
+    if session::is_on() && !IS_KEY_CREATED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the contract of `thread::create_key_later` is that of this function, and its key
+        // is the only one: `create_key` and this function call it once, both together.
+        unsafe { thread::create_key_later(look_up) };
     }
 }
 

@@ -9,13 +9,15 @@ use crate::arch;
 
 static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// True if entry points have been redirected in this process.
+/// True if calls are marked: entry points have been redirected in this process, or its C library
+/// calls the functions of the malloc family by their exported names.
 #[inline(always)]
 pub fn is_active() -> bool {
     IS_ACTIVE.load(Ordering::Relaxed)
 }
 
-pub(crate) fn activate() {
+/// Marks calls from now on. Call before there is a second thread.
+pub fn activate() {
     IS_ACTIVE.store(true, Ordering::Release);
 }
 
@@ -26,7 +28,7 @@ pub struct Outermost {
 }
 
 /// Begins a call whose stack pointer on entry is `sp`. `None` if it is nested: observers are not
-/// notified of it. Without redirected entries, no call is nested.
+/// notified of it. If calls are not marked, none is nested.
 #[inline(always)]
 pub fn begin(sp: u64) -> Option<Outermost> {
     if !is_active() {

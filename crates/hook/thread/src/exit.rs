@@ -29,6 +29,8 @@ pub struct KeyFunctions {
 
 static SET_SPECIFIC: AtomicUsize = AtomicUsize::new(0);
 static KEY: AtomicU32 = AtomicU32::new(0);
+/// A `fn() -> Option<KeyFunctions>`, if the functions were not there at the start.
+static LOOK_UP: AtomicUsize = AtomicUsize::new(0);
 
 /// Creates the key whose destructor detects a thread's end. Called once, before any thread has a
 /// block. Without a key, blocks stay with the threads that had them.
@@ -42,6 +44,38 @@ pub unsafe fn create_key<B: Block>(library: KeyFunctions) {
     if let Some(key) = unsafe { reserve::<B>(library) } {
         KEY.store(key, Ordering::Relaxed);
         SET_SPECIFIC.store(library.set_specific as usize, Ordering::Release);
+    }
+}
+
+/// Creates the key when a thread gets its block, as soon as `look_up` finds the functions. Before
+/// glibc 2.34 they are in a library that a program without threads does not have, and may load
+/// later. Threads that have had a block before then keep it.
+///
+/// # Safety
+///
+/// `look_up` returns functions of the process's C library, and may be called in any thread at any
+/// time, also inside the allocator. [`create_key`] is not called.
+pub unsafe fn create_key_later(look_up: fn() -> Option<KeyFunctions>) {
+    LOOK_UP.store(look_up as usize, Ordering::Release);
+}
+
+/// Creates the key if that was put off, and the functions are there now.
+#[cold]
+fn create_late<B: Block>() {
+    // Nobody else looks up meanwhile: a second key would be one too many.
+    let look_up = LOOK_UP.swap(0, Ordering::AcqRel);
+    if look_up == 0 {
+        return;
+    }
+    // SAFETY: `transmute` requires a function of this type: the word is not 0, so
+    // `create_key_later` stored it, from such a function.
+    let function = unsafe { mem::transmute::<usize, fn() -> Option<KeyFunctions>>(look_up) };
+    match function() {
+        // SAFETY: `create_key` requires the functions of the process's C library, which
+        // `create_key_later` demands of `look_up`. No other key has been created: this thread has
+        // taken the only word that leads here.
+        Some(library) => unsafe { create_key::<B>(library) },
+        None => LOOK_UP.store(look_up, Ordering::Release),
     }
 }
 
@@ -76,7 +110,10 @@ unsafe fn reserve<B: Block>(library: KeyFunctions) -> Option<u32> {
 }
 
 /// Registers this thread, whose block this is, for the destructor at its end.
-pub(crate) fn watch_exit(block: *const c_void) {
+pub(crate) fn watch_exit<B: Block>(block: *const c_void) {
+    if SET_SPECIFIC.load(Ordering::Acquire) == 0 {
+        create_late::<B>();
+    }
     let set_specific = SET_SPECIFIC.load(Ordering::Acquire);
     if set_specific != 0 {
         // SAFETY: `transmute` requires a function of this type: the word is not 0, so `create_key`
@@ -110,7 +147,7 @@ unsafe extern "C" fn thread_exits<B: Block>(block: *mut c_void) {
     if state.head().iterations < DESTRUCTOR_ITERATIONS {
         state.head().is_untracked = true;
         let gate = mem::replace(&mut state.head().gate, u64::MAX);
-        watch_exit(block);
+        watch_exit::<B>(block);
         state.head().gate = gate;
         state.head().is_untracked = false;
         return;

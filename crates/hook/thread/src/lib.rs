@@ -35,7 +35,7 @@ pub use contexts::{bind, contexts};
 use exit::watch_exit;
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 pub use exit::watch_slots;
-pub use exit::{KeyFunctions, create_key, share_key};
+pub use exit::{KeyFunctions, create_key, create_key_later, share_key};
 pub use free_list::FreeList;
 pub use head::{GATE_OPEN, GATE_UNATTACHED, Head};
 
@@ -211,7 +211,7 @@ fn adopt<B: Block>(free_list: &FreeList<B>, sp: u64) -> Option<NonNull<B>> {
     state.head().is_untracked = true;
     // The gate is seen to be closed by whoever goes through the list from here on.
     free_list.list(state);
-    watch_exit(block.as_ptr().cast());
+    watch_exit::<B>(block.as_ptr().cast());
     state.head().is_untracked = false;
     Some(block)
 }

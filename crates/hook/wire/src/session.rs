@@ -34,6 +34,10 @@ pub const HOOKS_VARIABLE: &str = "HEAPLEDGER_HOOKS";
 /// The file name of the allocator that the command carries (`hook/heap-preload`). It is listed like
 /// a hook library, as the last one, and has no hooks.
 pub const ALLOCATOR_FILE_NAME: &str = "libheapledger_allocator.so";
+/// The file name of the preload library in the directory of a recorder.
+pub const LIBRARY_FILE_NAME: &str = "libheapledger.so";
+/// The end of that name, in place of `.so`, of the copy for programs with musl, beside it.
+pub const MUSL_SUFFIX: &str = ".musl.so";
 /// The prefix of the abstract socket address; the session's name follows.
 pub const ADDRESS_PREFIX: &str = "heapledger-";
 /// The number of hexadecimal digits of a session's name, and of its token.

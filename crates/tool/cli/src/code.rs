@@ -72,9 +72,12 @@ codes! {
     }
     /// The program is built for another C library than glibc
     OtherLibrary = 4 {
-        cause: "Its dynamic linker is that of musl, of Android or the like, which could not load the recorder's library.",
-        consequence: "The program runs as always, and nothing of it is recorded.",
-        remedy: "Build it for glibc; in Rust for the target x86_64-unknown-linux-gnu. In a container, take an image with glibc.",
+        cause: "Its dynamic linker is that of musl, of Android or the like. `record` has a library for programs with musl whose \
+                linker is /lib/ld-musl-x86_64.so.1; hook libraries, `check` and other allocators are for glibc alone.",
+        consequence: "The program runs as always, and nothing of it is recorded. Programs with musl are recorded by \
+                      `record` without --hook, --phc and --allocator; their stacks end where they reach code without unwind \
+                      information, and musl's own functions have none.",
+        remedy: "Leave these options out; or build it for glibc, in Rust for the target x86_64-unknown-linux-gnu.",
     }
     /// The program brings an allocator of its own
     OwnAllocator = 5 {
@@ -711,6 +714,15 @@ codes! {
                 word on a stack looks like an address there; or the code could not be put back, because the process is traced.",
         consequence: "The program goes on. Some megabytes stay mapped; calls that still lead there are passed through.",
         remedy: "None is needed. `heapledger attach PID` works again; the memory is given back when the program ends.",
+    }
+    /// There is no program here with which to test the machine
+    NoGlibc = 112 {
+        cause: "Programs are recorded by a library that their dynamic linker loads. Neither this command, which is the static \
+                one, nor /bin/sh has a dynamic linker: this is a system of static programs, such as a container with busybox \
+                alone. `replay` needs a program for glibc.",
+        consequence: "`doctor` cannot test the machine. A program with glibc or musl that is here all the same is recorded.",
+        remedy: "Copy the command to the machine or the container that has the program: it needs nothing but the kernel \
+                 (docs/portable.md).",
     }
     /// An allocator in a library that was opened later is not redirected
     NotRedirectedLater = 114 {

@@ -17,6 +17,7 @@ mod config;
 mod error;
 mod exit;
 mod format;
+mod host;
 mod import_format;
 mod input;
 mod json;
@@ -40,6 +41,12 @@ mod target;
 mod text;
 mod verbs;
 mod views;
+
+/// The allocator of the static command. musl's takes one lock for all threads, and gives memory back
+/// to the kernel all the time.
+#[cfg(all(target_arch = "x86_64", target_env = "musl"))]
+#[global_allocator]
+static ALLOCATOR: heapledger_heap::HeapAllocator = heapledger_heap::HeapAllocator;
 
 fn main() -> ExitCode {
     let arguments = match args::parse(std::env::args_os()) {

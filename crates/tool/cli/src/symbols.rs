@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use heapledger_collect::Roots;
 use heapledger_report_format::escape;
 use heapledger_symbols::{DebugInfo, Symbolizer, SymbolizerOptions};
 
@@ -10,6 +11,10 @@ use crate::messages::notify;
 
 /// Creates the symbolizer with these options.
 pub(crate) fn symbolizer(symbols: &SymbolFiles) -> Symbolizer {
+    Symbolizer::new(options(symbols))
+}
+
+fn options(symbols: &SymbolFiles) -> SymbolizerOptions {
     let mut options = SymbolizerOptions { sysroot: symbols.sysroot.clone(), ..SymbolizerOptions::default() };
     options.debug_dirs.splice(0..0, symbols.debug_dir.iter().cloned());
     options.search.clone_from(&symbols.search);
@@ -21,6 +26,14 @@ pub(crate) fn symbolizer(symbols: &SymbolFiles) -> Symbolizer {
     if symbols.download && std::env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()) {
         options.debuginfod = Some(|name| notify(format_args!("heapledger: asking debuginfod for {}", escape(name))));
     }
+    options
+}
+
+/// Creates the symbolizer for a recording that has just been made: files are also looked for in the
+/// root directories of its processes.
+pub(crate) fn symbolizer_of_roots(roots: &Roots) -> Symbolizer {
+    let mut options = options(&SymbolFiles::default());
+    options.roots = roots.paths();
     Symbolizer::new(options)
 }
 

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use heapledger_collect::{RedirectedAllocator, placed_allocators, redirected_allocators};
+use heapledger_collect::{RedirectedAllocator, is_musl_installed, placed_allocators, redirected_allocators};
 use heapledger_core::program;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
@@ -59,7 +59,8 @@ pub(crate) struct Finding {
     pub(crate) text: String,
     /// The remedy.
     pub(crate) hint: String,
-    /// True if it does not hold for `record`, which redirects the entry points of the allocator.
+    /// True if it does not hold for `record`, which redirects the entry points of the allocator, and
+    /// has a library for musl.
     pub(crate) is_redirected: bool,
 }
 
@@ -135,6 +136,18 @@ impl Target {
         self.findings.retain(|finding| !finding.is_redirected || finding.code == Code::Static);
         for start in &mut self.starts {
             start.target = start.target.take().map(Target::started_with_redirection);
+        }
+        self
+    }
+
+    /// Makes the findings about musl hold for `record`, too: it has hook libraries, which are for
+    /// glibc.
+    pub(crate) fn with_hooks(mut self) -> Target {
+        for finding in self.findings.iter_mut().filter(|finding| finding.code == Code::OtherLibrary) {
+            finding.is_redirected = false;
+        }
+        for start in &mut self.starts {
+            start.target = start.target.take().map(Target::with_hooks);
         }
         self
     }
@@ -236,6 +249,7 @@ fn check(path: &Path) -> (Vec<Finding>, bool) {
         let hint = "run it as the user whose rights it has, or record a copy of the file";
         find(Code::OtherRights, Effect::Unrecorded, why, hint);
     }
+    let mut is_musl = false;
     match linker(elf, &cache) {
         Some(Code::Static) => {
             // `record` is placed into it if there is something to be redirected.
@@ -249,10 +263,14 @@ fn check(path: &Path) -> (Vec<Finding>, bool) {
             let hint = "build it for glibc (in Rust: the target x86_64-unknown-linux-gnu)";
             let why = format_args!("is built for another C library than glibc (such as musl)");
             find(code, Effect::Unrecorded, why, hint);
+            is_musl = linker_of(elf, &cache).is_some_and(program::is_musl_linker) && is_musl_installed();
         }
         None => {}
     }
-    let is_obstructed = !findings.is_empty();
+    for finding in findings.iter_mut().filter(|finding| finding.code == Code::OtherLibrary) {
+        finding.is_redirected = is_musl;
+    }
+    let is_obstructed = findings.iter().any(|finding| !finding.is_redirected);
     // If the program cannot be recorded anyway, only its language is of interest.
     let (of_heap, wraps_malloc) = heap::check(path, elf, &cache);
     findings.extend(of_heap.into_iter().filter(|finding| !is_obstructed || finding.code == Code::Go));
@@ -292,6 +310,13 @@ pub(crate) fn is_own_machine(elf: &elf::FileHeader64<Endianness>) -> bool {
     let own = if cfg!(target_arch = "x86_64") { elf::EM_X86_64 } else { elf::EM_AARCH64 };
     let is_own_order = |endian: Endianness| endian.is_big_endian() == cfg!(target_endian = "big");
     elf.endian().is_ok_and(|endian| is_own_order(endian) && elf.e_machine(endian) == own)
+}
+
+/// Returns the path of the dynamic linker that the program names.
+fn linker_of<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) -> Option<&'d [u8]> {
+    let endian = elf.endian().ok()?;
+    let segments = elf.program_headers(endian, data).ok()?;
+    segments.iter().find(|segment| segment.p_type(endian) == elf::PT_INTERP)?.data(endian, data).ok()
 }
 
 /// Returns the problem with the dynamic linker that the program names, if there is one. The linker

@@ -10,7 +10,7 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use serde_json::Value;
 
 /// The undefined symbols that the preload library may have. The compiler calls the memory functions
-/// for copies; the others come from the dynamic linker, `_dl_find_object` weakly. The
+/// for copies; the others come from the dynamic linker, weakly: glibc's, or musl's `_dl_debug_addr`. The
 /// one of V8, weak too, is in programs that contain V8 and export its functions. Weak symbols that
 /// start with `_ITM` or `__` belong to the C compiler's start files.
 const UNDEFINED_ALLOWED: &[&str] = &[
@@ -21,6 +21,7 @@ const UNDEFINED_ALLOWED: &[&str] = &[
     "bcmp",
     "strlen",
     "_r_debug",
+    "_dl_debug_addr",
     "__libc_stack_end",
     "_dl_find_object",
     "_ZNK2v88internal7Isolate18embedded_blob_codeEv",
@@ -244,6 +245,8 @@ fn zones_depend_downwards_only() {
                 ("tool", Some("tool" | "format")) => true,
                 ("tool", Some("hook")) => {
                     ["heapledger-core", "heapledger-wire", "heapledger-ledger"].contains(&dependency.as_str())
+                        // The allocator of the static command itself.
+                        || (name.as_str(), dependency.as_str()) == ("heapledger-cli", "heapledger-heap")
                 }
                 ("tool", None) => true,
                 ("process", Some("process" | "format" | "hook")) => true,
@@ -334,6 +337,30 @@ fn the_library_of_the_checks_needs_and_offers_what_it_says() {
             let is_end = ["_exit", "_Exit", "sigaction", "signal"].contains(&name);
             assert!(is_operator || is_end || name.starts_with("heapledger_hook_"), "{name}");
         }
+    }
+}
+
+/// The libraries name no version of any symbol, and no library that has to be there: so they load
+/// beside every glibc, and the first also beside musl.
+#[test]
+fn libraries_for_programs_need_no_versions() {
+    for path in [
+        env!("HEAPLEDGER_PRELOAD_LIBRARY"),
+        env!("HEAPLEDGER_MEMCHECK_LIBRARY"),
+        env!("HEAPLEDGER_LOG_LIBRARY"),
+        env!("HEAPLEDGER_PHC_LIBRARY"),
+        env!("HEAPLEDGER_ALLOCATOR_LIBRARY"),
+        env!("HEAPLEDGER_PLAYER_LIBRARY"),
+    ] {
+        const DT_NEEDED: u64 = 1;
+        let bytes = fs::read(path).unwrap();
+        let library = object::File::parse(&*bytes).unwrap();
+        let versions = library.sections().find(|section| section.name() == Ok(".gnu.version_r"));
+        assert!(versions.is_none(), "{path}");
+        let dynamic = library.section_by_name(".dynamic").unwrap();
+        let tags =
+            dynamic.data().unwrap().chunks_exact(16).map(|entry| u64::from_le_bytes(entry[..8].try_into().unwrap()));
+        assert!(tags.clone().count() > 5 && !tags.clone().any(|tag| tag == DT_NEEDED), "{path}");
     }
 }
 

@@ -463,6 +463,7 @@ impl State {
         };
 
         let description = Description::of(pid);
+        self.inbox.roots.note(pid);
         let image = ImageId(answer.image);
         let before = self.processes.insert(pid, Process { pidfd, image });
         if let Some(before) = &before {

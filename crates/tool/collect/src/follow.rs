@@ -27,8 +27,10 @@ use crate::placed::Placement;
 pub(crate) struct Follow {
     /// The library that is placed into statically linked programs.
     pub(crate) placed_library: Cow<'static, [u8]>,
-    /// The library that dynamic linkers load.
+    /// The library that glibc's dynamic linker loads.
     pub(crate) library: PathBuf,
+    /// The library that musl's dynamic linker loads.
+    pub(crate) library_for_musl: Option<PathBuf>,
     pub(crate) hooks: Vec<PathBuf>,
     /// The session's address.
     pub(crate) session: OsString,
@@ -80,7 +82,7 @@ impl Follow {
             return Err(Some(Obstacle::OtherRights));
         }
         match way(&inside, INTERPRETERS_MAX) {
-            Way::Preloaded | Way::Placed => Ok(()),
+            Way::Preloaded | Way::Musl | Way::Placed => Ok(()),
             Way::None(obstacle) => Err(obstacle),
         }
     }
@@ -96,30 +98,36 @@ impl Follow {
                 let _ = placement.place_in(&mut stop, pid);
                 Ok(())
             }
-            Way::Preloaded if self.can_be_loaded(pid, &executable) => stop.change_environment(|entries| {
-                let entries = entries.into_iter().map(OsString::from_vec).collect();
-                let changed = with_additions(entries, &self.library, &self.hooks, Some(&self.session));
-                changed.into_iter().map(OsString::into_vec).collect()
-            }),
-            Way::Preloaded | Way::None(_) => Ok(()),
+            way @ (Way::Preloaded | Way::Musl) => match self.library_for(way) {
+                Some(library) if is_loadable(library, pid, &executable) => stop.change_environment(|entries| {
+                    let entries = entries.into_iter().map(OsString::from_vec).collect();
+                    let changed = with_additions(entries, library, &self.hooks, Some(&self.session));
+                    changed.into_iter().map(OsString::into_vec).collect()
+                }),
+                _ => Ok(()),
+            },
+            Way::None(_) => Ok(()),
         };
         stop.release()?;
         done
     }
 
-    /// True if the dynamic linker of a program finds the library, and the program copes with it.
-    fn can_be_loaded(&self, pid: u32, executable: &Path) -> bool {
-        let Ok(relative) = self.library.strip_prefix("/") else { return false };
-        let inside = fs::metadata(PathBuf::from(format!("/proc/{pid}/root")).join(relative));
-        let is_same =
-            |own: fs::Metadata| inside.is_ok_and(|found| (own.dev(), own.ino()) == (found.dev(), found.ino()));
-        let Ok(file) = fs::File::open(executable) else { return false };
-        let mut head = vec![0; program::HEAD_LENGTH];
-        let length = file.read_at(&mut head, 0).unwrap_or(0);
-        head.truncate(length);
-        let is_sanitized = program::needs_to_be_first(&head, |offset, bytes| file.read_at(bytes, offset).ok());
-        fs::metadata(&self.library).is_ok_and(is_same) && !is_sanitized
+    fn library_for(&self, way: Way) -> Option<&Path> {
+        if way == Way::Musl { self.library_for_musl.as_deref() } else { Some(&self.library) }
     }
+}
+
+/// True if the dynamic linker of a program finds the library, and the program copes with it.
+fn is_loadable(library: &Path, pid: u32, executable: &Path) -> bool {
+    let Ok(relative) = library.strip_prefix("/") else { return false };
+    let inside = fs::metadata(PathBuf::from(format!("/proc/{pid}/root")).join(relative));
+    let is_same = |own: fs::Metadata| inside.is_ok_and(|found| (own.dev(), own.ino()) == (found.dev(), found.ino()));
+    let Ok(file) = fs::File::open(executable) else { return false };
+    let mut head = vec![0; program::HEAD_LENGTH];
+    let length = file.read_at(&mut head, 0).unwrap_or(0);
+    head.truncate(length);
+    let is_sanitized = program::needs_to_be_first(&head, |offset, bytes| file.read_at(bytes, offset).ok());
+    fs::metadata(library).is_ok_and(is_same) && !is_sanitized
 }
 
 /// Reads a path in the memory of a process.

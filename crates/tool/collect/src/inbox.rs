@@ -1,13 +1,14 @@
 //! The messages from the broker to the collector.
 
 use std::sync::mpsc::SyncSender;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sample::Rate;
 use heapledger_recording::{ExitStatus, ImageEndReason, ImageId, ImageOrigin};
 
+use crate::roots::Roots;
 use crate::shared::SharedRing;
 
 /// A message. Stamps are in units, as in events.
@@ -76,12 +77,16 @@ pub(crate) struct NewRing {
 
 /// A queue of messages from the broker's thread to the collector's.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox(Mutex<Vec<Message>>);
+pub(crate) struct Inbox {
+    messages: Mutex<Vec<Message>>,
+    /// The root directories of the processes.
+    pub(crate) roots: Arc<Roots>,
+}
 
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, Vec<Message>> {
         // The vector is consistent between any two calls.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds messages. The messages of one call are taken together.

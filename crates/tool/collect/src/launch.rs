@@ -49,8 +49,8 @@ impl<'a> Launch<'a> {
     pub(crate) fn start(&self, library: Option<&Library>, session: Option<&OsStr>) -> Result<Pid, RecordError> {
         let way = self.way();
         // In a static program, nothing would remove the additions from the environment again.
-        let library = library.filter(|_| way == Way::Preloaded);
-        self.spawn(library, session, false)
+        let of_program = library.and_then(|library| Some((library, library.path_for(way)?)));
+        self.spawn(of_program, session, false)
     }
 
     /// Starts the program as [`start`](Launch::start) does, or places a library into it if it is
@@ -81,9 +81,14 @@ impl<'a> Launch<'a> {
 
     /// Starts the program. If `is_traced`, it stops before its first instruction, and this thread is
     /// its tracer.
-    fn spawn(&self, library: Option<&Library>, session: Option<&OsStr>, is_traced: bool) -> Result<Pid, RecordError> {
+    fn spawn(
+        &self,
+        library: Option<(&Library, &Path)>,
+        session: Option<&OsStr>,
+        is_traced: bool,
+    ) -> Result<Pid, RecordError> {
         let environment = match library {
-            Some(library) => environment(library, session),
+            Some((library, path)) => environment(library, path, session),
             None => exec::environment().iter().map(|entry| text(entry)).collect(),
         };
         let spawn = |mut command: Command, file: &Path, arguments: Vec<CString>| {
@@ -127,6 +132,8 @@ fn is_refused(error: &io::Error) -> bool {
 pub(crate) enum Way {
     /// Its dynamic linker loads the library; also if that cannot be determined.
     Preloaded,
+    /// musl's dynamic linker loads the copy that is for musl.
+    Musl,
     /// It is statically linked: the library is placed into it.
     Placed,
     /// Not at all, for this reason if one is known.
@@ -152,6 +159,7 @@ pub(crate) fn way(file: &Path, interpreters_left: usize) -> Way {
     }
     match program::classify(&head) {
         Program::Dynamic | Program::Unknown => Way::Preloaded,
+        Program::Musl => Way::Musl,
         // A traced process gets no capabilities from a file.
         Program::Other(Obstacle::Static) if has_capabilities(file) => Way::None(Some(Obstacle::OtherRights)),
         Program::Other(Obstacle::Static) => Way::Placed,
@@ -172,9 +180,10 @@ fn text(text: &OsStr) -> CString {
     CString::new(&bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())]).unwrap_or_default()
 }
 
-/// Returns our environment in its order, with the additions for a program.
-fn environment(library: &Library, session: Option<&OsStr>) -> Vec<CString> {
-    let entries = with_additions(exec::environment(), library.path(), library.hooks(), session);
+/// Returns our environment in its order, with the additions for a program that loads the library at
+/// `path`.
+fn environment(library: &Library, path: &Path, session: Option<&OsStr>) -> Vec<CString> {
+    let entries = with_additions(exec::environment(), path, library.hooks(), session);
     entries.iter().map(|entry| text(entry)).collect()
 }
 

@@ -35,3 +35,37 @@ pub struct CommandLibraries<'a> {
     /// The heap checker, if it is to run in the program, too.
     pub heap_checker: Option<&'a HeapChecker>,
 }
+
+/// Returns the libraries with glibc's functions for threads and for the dynamic linker, if they are
+/// not in `libc.so.6` here. That was so before 2.34, and a program that calls none of them does not
+/// load these libraries; hook libraries call some.
+pub fn parts_of_older_glibc() -> Vec<PathBuf> {
+    let Ok(linker) = Path::new("/lib64/ld-linux-x86-64.so.2").canonicalize() else { return Vec::new() };
+    parts_beside(&linker)
+}
+
+/// Returns the same for a dynamic linker at this path. Until 2.33, its file had glibc's version in
+/// its name.
+fn parts_beside(linker: &Path) -> Vec<PathBuf> {
+    let name = linker.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
+    if !name.starts_with(b"ld-2.") {
+        return Vec::new();
+    }
+    let parts = ["libpthread.so.0", "libdl.so.2"].map(|part| linker.with_file_name(part));
+    parts.into_iter().filter(|part| part.exists()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_glibcs_are_known_by_their_linker() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        assert_eq!(parts_beside(&file("ld-2.31.so")), [PathBuf::new(); 0]);
+        std::fs::write(file("libpthread.so.0"), "").unwrap();
+        assert_eq!(parts_beside(&file("ld-2.31.so")), [file("libpthread.so.0")]);
+        assert_eq!(parts_beside(&file("ld-linux-x86-64.so.2")), [PathBuf::new(); 0]);
+    }
+}

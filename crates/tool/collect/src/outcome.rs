@@ -1,6 +1,7 @@
 //! The reports of `record`: progress while it runs, and the outcome at the end.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use heapledger_core::{Blocks, Bytes};
@@ -11,6 +12,7 @@ use heapledger_recording::{
 use crate::attachment::{AttachError, Stop};
 use crate::error::RecordError;
 use crate::placed::PlacementError;
+use crate::roots::Roots;
 
 /// The progress of a recording. Reported on the thread that called [`record`](crate::record), which
 /// does nothing else meanwhile.
@@ -116,6 +118,9 @@ pub struct Outcome {
     pub time_is_up: bool,
     /// The texts of the heap checker's reports, one for each process that has written any.
     pub heap_reports: Vec<String>,
+    /// The root directories of processes that had others than the recorder: the files of their
+    /// modules are there.
+    pub roots: Arc<Roots>,
     /// The files with names of generated code that are damaged or could not be read to their ends.
     pub code_files_damaged: Vec<DamagedCodeFile>,
     /// The reason why the recorder's library was not placed into the command, which is statically

@@ -29,12 +29,13 @@ use crate::error::RecordError;
 use crate::file_state::WriteFailure;
 use crate::follow::Follow;
 use crate::inbox::Inbox;
-use crate::launch::{Launch, Started};
+use crate::launch::{Launch, Started, Way};
 use crate::libraries::CommandLibraries;
 use crate::options::{Begin, RecordOptions, Rotation};
 use crate::outcome::{Outcome, Progress};
 use crate::output::Output;
 use crate::placed::Placement;
+use crate::roots::Roots;
 use crate::run::reports;
 use crate::session::{self, Library, Session};
 use crate::shared::{Page, Pool};
@@ -209,6 +210,7 @@ impl<'a> Prepared<'a> {
             Arc::new(Follow {
                 placed_library: options.placed_library.clone(),
                 library: library.path().to_owned(),
+                library_for_musl: library.path_for(Way::Musl).map(Path::to_owned),
                 hooks: library.hooks().to_vec(),
                 session: environment.clone(),
             })
@@ -245,6 +247,7 @@ impl<'a> Prepared<'a> {
         // The clock must know its rate before the first events.
         std::thread::sleep(Duration::from_millis(1));
         let clock = Clock::new(first_reading, Reading::now());
+        let roots = Arc::clone(&inbox.roots);
         let connections = Connections { page: Arc::clone(&page), inbox, pool, writer };
         let mut collector = Collector::new(command_pid, clock, session_record(options), connections);
         if !switch.is_on() {
@@ -268,6 +271,7 @@ impl<'a> Prepared<'a> {
             slowness,
             control,
             collector,
+            roots,
             command,
             command_pid,
             target: running,
@@ -303,6 +307,8 @@ struct Recorder<'a> {
     slowness: Option<SlownessWatch>,
     control: Option<Control>,
     collector: Collector,
+    /// The root directories of the processes.
+    roots: Arc<Roots>,
     command: RunningCommand,
     command_pid: u32,
     /// The process, if it ran before the session.
@@ -537,6 +543,7 @@ impl Recorder<'_> {
             departures_count: departures.0,
             departures: departures.1,
             code_files_damaged,
+            roots: self.roots,
             command_has_come,
             has_begun: if self.target.is_some() { has_joined } else { self.switch.began().is_some() },
             time_is_up,

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use heapledger_core::sample::Rate;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, NAME_LENGTH, SAMPLES_SUFFIX, USABLE_SUFFIX, WAITS_SUFFIX, state,
+    ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, LIBRARY_FILE_NAME, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX, USABLE_SUFFIX,
+    WAITS_SUFFIX, state,
 };
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -21,7 +22,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::RecordError;
 use crate::heap_checker::{Checker, HeapChecker};
-use crate::libraries::{CommandAllocator, CommandLibraries, is_loadable};
+use crate::launch::Way;
+use crate::libraries::{CommandAllocator, CommandLibraries, is_loadable, parts_of_older_glibc};
+use crate::musl;
 use crate::shared::Page;
 
 /// The parts of a session that exist before the program starts.
@@ -143,6 +146,8 @@ pub(crate) fn random_digits() -> rustix::io::Result<[u8; NAME_LENGTH]> {
 pub struct Library {
     directory: PathBuf,
     file: PathBuf,
+    /// The copy for programs with musl, if it can be used.
+    musl: Option<PathBuf>,
     /// Links to the hooks, because the loader does not accept paths with spaces or colons. The
     /// allocator is the last of them.
     hooks: Vec<PathBuf>,
@@ -180,9 +185,17 @@ impl Library {
         let directory = parent.join(name);
         DirBuilder::new().mode(0o700).create(&directory)?;
         let lock = lock(&directory)?;
-        let mut library = Library { file: directory.join(FILE_NAME), hooks: Vec::new(), directory, _lock: lock };
+        let file = directory.join(FILE_NAME);
+        let mut library = Library { file, musl: None, hooks: Vec::new(), directory, _lock: lock };
         let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o500).open(&library.file)?;
         file.write_all(bytes)?;
+        if musl::is_installed()
+            && let Some(bytes) = musl::for_musl(bytes)
+        {
+            let path = library.file.with_extension(MUSL_SUFFIX.trim_start_matches('.'));
+            OpenOptions::new().write(true).create_new(true).mode(0o500).open(&path)?.write_all(&bytes)?;
+            library.musl = Some(path);
+        }
         for (index, hook) in hooks.iter().enumerate() {
             let link = library.directory.join(format!("hook.{index}.so"));
             std::os::unix::fs::symlink(hook, &link)?;
@@ -221,12 +234,17 @@ impl Library {
         Ok(path)
     }
 
-    /// Adds what is below all hooks: the heap checker, and the allocator.
+    /// Adds what is below all hooks: the heap checker, the allocator, and what hooks need beside an
+    /// older glibc. Nothing may be added after it.
     pub(crate) fn add_below(&mut self, libraries: &CommandLibraries<'_>) -> Result<(), RecordError> {
         if let Some(checker) = libraries.heap_checker {
             self.add_heap_checker(checker)?;
         }
-        self.add_allocator(libraries.allocator)
+        self.add_allocator(libraries.allocator)?;
+        if !self.hooks.is_empty() {
+            self.hooks.extend(parts_of_older_glibc());
+        }
+        Ok(())
     }
 
     /// Adds the allocator, after all hook libraries.
@@ -262,6 +280,16 @@ impl Library {
     pub fn path(&self) -> &Path {
         &self.file
     }
+
+    /// Returns the path of the library that a program's dynamic linker loads. `None` if there is
+    /// none. With hook libraries there is none for musl, because they are not for musl.
+    pub(crate) fn path_for(&self, way: Way) -> Option<&Path> {
+        match way {
+            Way::Preloaded => Some(&self.file),
+            Way::Musl => self.musl.as_deref().filter(|_| self.hooks.is_empty()),
+            Way::Placed | Way::None(_) => None,
+        }
+    }
 }
 
 impl Drop for Library {
@@ -272,7 +300,7 @@ impl Drop for Library {
 }
 
 const DIRECTORY_PREFIX: &str = "heapledger-";
-const FILE_NAME: &str = "libheapledger.so";
+const FILE_NAME: &str = LIBRARY_FILE_NAME;
 
 /// Returns true if a private directory has this name.
 fn is_directory_name(name: &[u8]) -> bool {
@@ -291,7 +319,9 @@ pub fn is_observed() -> bool {
 fn maps_library(line: &[u8]) -> bool {
     let line = line.strip_suffix(b" (deleted)").unwrap_or(line);
     let mut names = line.rsplit(|&byte| byte == b'/');
-    names.next() == Some(FILE_NAME.as_bytes()) && names.next().is_some_and(is_directory_name)
+    let name = names.next().unwrap_or_default();
+    let is_library = name.strip_suffix(MUSL_SUFFIX.as_bytes()) == FILE_NAME.as_bytes().strip_suffix(b".so");
+    (name == FILE_NAME.as_bytes() || is_library) && names.next().is_some_and(is_directory_name)
 }
 
 /// Takes the lock of a private directory, if nobody has it.

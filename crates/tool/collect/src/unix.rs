@@ -71,7 +71,8 @@ struct PidfdInfo {
 const PIDFD_INFO_EXIT: u64 = 1 << 3;
 /// `_IOWR(0xFF, 11, struct pidfd_info)`: the size is that of the first version, which every kernel
 /// understands.
-const PIDFD_GET_INFO: libc::c_ulong = 3 << 30 | (size_of::<PidfdInfo>() as libc::c_ulong) << 16 | 0xff << 8 | 11;
+/// musl's `ioctl` takes an `int`.
+const PIDFD_GET_INFO: libc::Ioctl = (3 << 30 | (size_of::<PidfdInfo>() as u32) << 16 | 0xff << 8 | 11) as libc::Ioctl;
 const _: () = assert!(size_of::<PidfdInfo>() == 64);
 
 /// Returns the exit status of the process of a pidfd, which need not be our child. `None` while it

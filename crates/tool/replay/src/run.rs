@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heapledger_collect::{CommandAllocator, Library, RecordError, is_loadable};
+use heapledger_collect::{CommandAllocator, Library, RecordError, is_loadable, parts_of_older_glibc};
 use heapledger_wire::replay::{RESULT, UNKNOWN, VARIABLE, WORK, flag, state};
 
 use crate::figures::Run;
@@ -239,6 +239,10 @@ impl Player {
         if let Some(library) = &allocator.library {
             preloaded.push(":");
             preloaded.push(library);
+        }
+        for part in parts_of_older_glibc() {
+            preloaded.push(":");
+            preloaded.push(part);
         }
         command.envs(allocator.variables.iter().map(|(name, value)| (name, value)));
         command.env("LD_PRELOAD", preloaded).env(VARIABLE, directory);

@@ -263,19 +263,25 @@ impl DebugFileFinder {
     }
 
     /// Returns the paths on this system for `path` of the observed system. With a sysroot, files
-    /// outside of it are included only if `verified`.
+    /// outside of it are included only if `verified`; those in the roots of other processes, too.
     fn places(&self, path: &Path, verified: bool) -> Vec<PathBuf> {
-        match &self.options.sysroot {
+        let mut places = match &self.options.sysroot {
             None => vec![path.to_path_buf()],
             Some(root) if verified => vec![below(root, path), path.to_path_buf()],
             Some(root) => vec![below(root, path)],
+        };
+        if verified {
+            places.extend(self.options.roots.iter().map(|root| below(root, path)));
         }
+        places
     }
 
     fn debug_directories(&self) -> Vec<PathBuf> {
         let directories = &self.options.debug_dirs;
-        let below_root = self.options.sysroot.iter().flat_map(|root| directories.iter().map(|dir| below(root, dir)));
-        below_root.chain(directories.iter().cloned()).collect()
+        let below = |root: &PathBuf| directories.iter().map(|dir| below(root, dir)).collect::<Vec<_>>();
+        let [sysroot, roots] = [self.options.sysroot.as_slice(), &self.options.roots];
+        let of_others = roots.iter().flat_map(below);
+        sysroot.iter().flat_map(below).chain(directories.iter().cloned()).chain(of_others).collect()
     }
 
     fn without_sysroot<'p>(&self, path: &'p Path) -> &'p Path {

@@ -229,7 +229,7 @@ impl Functions {
         }
         let function = follow(start, self.context(code)).filter(|function| {
             let agrees = |row: &Row| self.known.get(&row.start).is_none_or(|known| known == row);
-            function.returns && !function.is_left_open && function.rows.iter().all(agrees)
+            function.returns && !function.is_left_open && !function.uses_callers && function.rows.iter().all(agrees)
         });
         let Some(function) = function else {
             self.followed.insert(start, None);

@@ -73,7 +73,9 @@ fn linkers_of_other_libraries_are_not_supported() {
     head[120..147].copy_from_slice(b"/lib64/ld-linux-x86-64.so.2");
     assert_eq!(classify(&head), Program::Dynamic);
     head[120..145].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0");
-    assert!(matches!(classify(&head), Program::Other(_)));
+    assert_eq!(classify(&head), Program::Musl);
+    head[120..145].copy_from_slice(b"/lib/ld-uclib-x86_64.so.1");
+    assert_eq!(classify(&head), Program::Other(Obstacle::OtherLibrary));
 }
 
 #[test]

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use heapledger_collect::{self as collect, Begin, Progress, RecordOptions, Rotation, die_by};
 use heapledger_recording::ExitStatus;
 
-use crate::args::{AllocatorName, FileLimit, OnFull, Record, RunningOptions, Stacks, SymbolFiles};
+use crate::args::{AllocatorName, FileLimit, OnFull, Record, RunningOptions, Stacks};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::counted;
 use crate::launch::preload::{LIBRARY, PLACED};
 use crate::launch::{allocator, failure, hook, nested, report_findings};
 use crate::messages::notify;
-use crate::symbols::symbolizer;
+use crate::symbols::symbolizer_of_roots;
 use crate::target::Target;
 use crate::verbs::attach;
 use crate::verbs::names::{self, Namer};
@@ -31,8 +31,13 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         let what = "standard output is the program's: a recording cannot be written to it";
         return Err(Failure::new(Exit::Usage, what).hint("heapledger record -o /dev/fd/3 -- COMMAND 3> FILE"));
     }
-    let target =
-        arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program).with_redirection());
+    let has_hooks = !arguments.hook.is_empty()
+        || arguments.heap_checker.phc
+        || !matches!(arguments.allocator.name, AllocatorName::System);
+    let target = arguments.command.first().map_or_else(Target::default, |program| {
+        let target = Target::inspect(program);
+        if has_hooks { target.with_hooks() } else { target }.with_redirection()
+    });
     report_findings(&target, "record", "it will not be recorded", arguments.quiet)?;
     nested::warn_of_nesting("record", arguments.quiet);
     let hooks = hook::libraries(&arguments.hook)?;
@@ -63,7 +68,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         notify(cut::failure(&outcome, problem));
     }
     // The end of a run must not wait for a symbol server: none is asked.
-    let symbolizer = Arc::new(symbolizer(&SymbolFiles::default()));
+    let symbolizer = Arc::new(symbolizer_of_roots(&outcome.roots));
     if !arguments.quiet {
         report::print(&outcome, &target, &arguments.wrapper, &symbolizer);
     }

@@ -6,7 +6,6 @@ pub(crate) mod saved;
 mod source;
 mod tables;
 
-use std::env;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -14,9 +13,11 @@ use heapledger_recording::Recording;
 use heapledger_replay::{Allocator, Options, Player, Run, Work};
 
 use crate::args::{AllocatorName, InstalledAllocator, Replay, ReplayAllocator};
+use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::count;
+use crate::host;
 use crate::input::Input;
 use crate::json::document::Form;
 use crate::launch::allocator;
@@ -51,8 +52,10 @@ pub(crate) fn run(arguments: &Replay, out: &mut Output) -> Result<()> {
         out.direct(path, arguments.written.force, &[&arguments.file])?;
     }
     let cannot = |error| Failure::from_error(Exit::NotStarted, error);
-    let host =
-        env::current_exe().map_err(|error| Failure::caused(Exit::NotStarted, "cannot find this command", error))?;
+    let Some(host) = host::any() else {
+        let text = "there is no program for glibc here in which the work could be done";
+        return Err(Failure::new(Exit::NotStarted, text).code(Code::NoGlibc).hint("replay it on a machine with glibc"));
+    };
     let mut player = Player::install(PLAYER, host).map_err(cannot)?;
     let allocators = allocators(arguments, &player)?;
     let subjects = subjects(arguments, &mut player)?;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use heapledger_collect::{self as collect, AttachError, Outcome, Progress, RecordOptions, Stop};
 
-use crate::args::{OnFull, RunningOptions, Stacks, SymbolFiles};
+use crate::args::{OnFull, RunningOptions, Stacks};
 use crate::code::Code;
 use crate::error::Result;
 use crate::format::counted;
 use crate::launch::preload::{LIBRARY, PLACED};
 use crate::messages::notify;
-use crate::symbols::symbolizer;
+use crate::symbols::symbolizer_of_roots;
 use crate::target::Target;
 use crate::verbs::names::{self, Namer};
 use crate::verbs::record::{cut, report};
@@ -43,7 +43,7 @@ pub(crate) fn record(
     if !outcome.has_begun {
         notify(format_args!("heapledger: nothing was recorded: process {pid} made no call of its allocator meanwhile"));
     }
-    let symbolizer = Arc::new(symbolizer(&SymbolFiles::default()));
+    let symbolizer = Arc::new(symbolizer_of_roots(&outcome.roots));
     if is_loud && outcome.has_begun {
         report::print(&outcome, &Target::default(), &[], &symbolizer);
     }

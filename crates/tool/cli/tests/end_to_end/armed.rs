@@ -11,8 +11,8 @@ use crate::harness::{
 
 /// The numbers of `fixtures/programs/armed.c`, in a cycle.
 const THREADS: i64 = 4;
-const OLD: i64 = 100;
-const ALLOCATIONS: i64 = THREADS * 2500 + 10;
+pub(crate) const OLD: i64 = 100;
+pub(crate) const ALLOCATIONS: i64 = THREADS * 2500 + 10;
 
 /// Places the library, and returns its path.
 pub(crate) fn library(scratch: &Scratch) -> PathBuf {

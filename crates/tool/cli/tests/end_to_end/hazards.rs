@@ -441,9 +441,6 @@ fn programs_that_cannot_be_recorded() {
     } else {
         skipped("this kernel does not run 32-bit programs");
     }
-    if installed("musl-gcc").is_some() {
-        programs.push((build("tower", Build::Musl), "another C library than glibc"));
-    }
     for (program, why) in &programs {
         let arguments = [program.to_str().unwrap(), "none", "0"];
         let file = scratch.file("direct.hl");

@@ -55,6 +55,7 @@ mod nested;
 mod own_allocator;
 mod owners;
 mod phc;
+mod portable;
 mod processes;
 mod questions;
 mod readme;

@@ -16,7 +16,7 @@ const SYMBOLS_MAX: usize = 4 << 20;
 const INSTRUCTION_MAX: usize = 15;
 
 /// The functions of usual libraries that do not return.
-const NEVER_RETURN: [&str; 24] = [
+const NEVER_RETURN: [&str; 27] = [
     "abort",
     "exit",
     "_exit",
@@ -39,8 +39,11 @@ const NEVER_RETURN: [&str; 24] = [
     "__cxa_throw",
     "__cxa_rethrow",
     "__cxa_bad_cast",
+    "__cxa_bad_typeid",
+    "__cxa_pure_virtual",
+    "__cxa_throw_bad_array_length",
+    "__cxa_throw_bad_array_new_length",
     "_ZSt9terminatev",
-    "_ZSt17__throw_bad_allocv",
 ];
 
 /// The code of a file.
@@ -120,7 +123,7 @@ impl<'data> Code<'data> {
                 continue;
             }
             self.starts.insert(address);
-            if NEVER_RETURN.contains(&name) {
+            if never_returns(name) {
                 self.endings.insert(address);
             }
         }
@@ -128,7 +131,7 @@ impl<'data> Code<'data> {
 
     /// Reads the addresses that the dynamic linker writes, and the stubs for functions elsewhere.
     fn read_relocations(&mut self, file: &Elf<'data>) {
-        let ends = |symbol: &ElfSymbol64<'_, '_>| symbol.name().is_ok_and(|name| NEVER_RETURN.contains(&name));
+        let ends = |symbol: &ElfSymbol64<'_, '_>| symbol.name().is_ok_and(never_returns);
         let symbols = file.dynamic_symbols().take(SYMBOLS_MAX);
         let ending: HashSet<_> = symbols.filter(ends).map(|symbol| symbol.index()).collect();
         let mut slots = BTreeSet::new();
@@ -233,4 +236,10 @@ impl<'data> Code<'data> {
             && (bytes.iter().all(|byte| *byte == 0)
                 || decoder.iter().all(|instruction| matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)))
     }
+}
+
+/// True if the function of this name never returns.
+fn never_returns(name: &str) -> bool {
+    // `std::__throw_length_error(char const*)` and the like.
+    NEVER_RETURN.contains(&name) || name.starts_with("_ZSt") && name.contains("__throw_")
 }

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::code::Code;
 use super::effect::{Flow, apply};
-use super::value::{RBP, RSP, State, Value};
+use super::value::{CALLEE_SAVED, RBP, RSP, State, Value};
 
 /// The most instructions of a function.
 const INSTRUCTIONS_MAX: usize = 200_000;
@@ -62,6 +62,9 @@ pub(crate) struct Function {
     pub(crate) returns: bool,
     /// True if it jumps elsewhere although not everything is as it was.
     pub(crate) is_left_open: bool,
+    /// True if it uses a register that only its caller has set, other than to save it: then it is
+    /// a part of another function.
+    pub(crate) uses_callers: bool,
     /// True if it may return, itself or by a function that it jumps to.
     pub(crate) may_return: bool,
 }
@@ -101,6 +104,8 @@ struct Node {
     state: State,
     /// The call behind which it is, if nothing else leads here.
     only_after: Option<u64>,
+    /// True if a jump leads here.
+    is_jumped_to: bool,
     /// The instruction from which it was reached first.
     from: Option<(u64, Way)>,
 }
@@ -130,7 +135,13 @@ pub(crate) fn follow(start: u64, context: Context<'_>) -> Option<Function> {
             mentioned: mentioned(start, context),
         };
         match walk.run() {
-            Ok(()) => return Some(walk.finish()),
+            Ok(()) => {
+                let found = walk.endings_before_padding();
+                if found.is_empty() {
+                    return Some(walk.finish());
+                }
+                endings.extend(found);
+            }
             Err(Stop::EndsAt(call)) if endings.len() < ENDINGS_MAX && endings.insert(call) => {}
             Err(_) => return None,
         }
@@ -184,6 +195,7 @@ impl Walk<'_> {
             let (instruction, mut state) = (node.instruction, node.state.clone());
             let flow = apply(&instruction, &mut state, &mut self.info);
             self.note_references(&instruction);
+            self.function.uses_callers |= self.uses_callers(at);
             let next = instruction.next_ip();
             match flow {
                 Flow::Next => self.reach(Some((at, Way::Next)), next, &state)?,
@@ -195,7 +207,7 @@ impl Walk<'_> {
                 Flow::Call(target) => {
                     self.function.calls.extend(target.filter(|&target| self.context.code.contains(target)));
                     let ends = target.is_some_and(|target| self.context.endings.contains(&target));
-                    if !ends && !self.endings.contains(&at) {
+                    if !ends && !self.endings.contains(&at) && !self.is_before_function(next) {
                         self.reach(Some((at, Way::AfterCall)), next, &state)?;
                     }
                 }
@@ -240,6 +252,7 @@ impl Walk<'_> {
             if call.is_none() {
                 node.only_after = None;
             }
+            node.is_jumped_to |= way == Way::Jump;
             if node.state.join(state) {
                 self.work.push(to);
             }
@@ -256,7 +269,8 @@ impl Walk<'_> {
         if instruction.is_invalid() || self.is_inside(to) || self.nodes.len() >= INSTRUCTIONS_MAX {
             return Err(call.map_or(Stop::Strange, Stop::EndsAt));
         }
-        self.nodes.insert(to, Node { instruction, state: state.clone(), only_after: call, from });
+        let node = Node { instruction, state: state.clone(), only_after: call, is_jumped_to: way == Way::Jump, from };
+        self.nodes.insert(to, node);
         self.work.push(to);
         Ok(())
     }
@@ -325,17 +339,7 @@ impl Walk<'_> {
         let mut after: Option<&Instruction> = None;
         for (_, node) in self.nodes.range(..jump).rev().take(LIMIT_DISTANCE) {
             let instruction = &node.instruction;
-            let is_immediate = instruction.op_count() == 2
-                && matches!(
-                    instruction.op1_kind(),
-                    iced_x86::OpKind::Immediate8
-                        | iced_x86::OpKind::Immediate8to32
-                        | iced_x86::OpKind::Immediate8to64
-                        | iced_x86::OpKind::Immediate8to16
-                        | iced_x86::OpKind::Immediate16
-                        | iced_x86::OpKind::Immediate32
-                        | iced_x86::OpKind::Immediate32to64
-                );
+            let is_immediate = instruction.op_count() == 2 && instruction.try_immediate(1).is_ok();
             if instruction.mnemonic() == Mnemonic::Cmp && is_immediate {
                 let limit = instruction.immediate(1) & 0xffff_ffff;
                 return match after.map(Instruction::mnemonic) {
@@ -363,6 +367,68 @@ impl Walk<'_> {
             at = from;
         }
         found
+    }
+
+    /// True if another function seems to begin at an address behind a call: it is aligned as
+    /// compilers align functions, and looks like one.
+    fn is_before_function(&self, address: u64) -> bool {
+        if !address.is_multiple_of(16) || self.nodes.contains_key(&address) {
+            return false;
+        }
+        let Some(bytes) = self.context.code.instruction(address) else { return false };
+        let first = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
+        let is_saving = first.mnemonic() == Mnemonic::Push
+            && first.op0_kind() == OpKind::Register
+            && CALLEE_SAVED.contains(&first.op0_register().full_register().number());
+        let is_allocating = first.mnemonic() == Mnemonic::Sub && first.op0_register() == Register::RSP;
+        is_saving || is_allocating || first.mnemonic() == Mnemonic::Endbr64
+    }
+
+    /// Returns the calls that do not return because padding follows, and behind that something to
+    /// which nothing else leads: the next function. Padding inside of a function is before the
+    /// beginning of a loop, to which its end jumps.
+    fn endings_before_padding(&self) -> Vec<u64> {
+        let is_padding = |node: &Node| node.instruction.mnemonic() == Mnemonic::Nop;
+        let padded = self.nodes.iter().filter(|(_, node)| is_padding(node) && !node.is_jumped_to);
+        let calls = padded.filter_map(|(&at, node)| Some((at, node.only_after?)));
+        let leads_to_next = |at: u64| {
+            let mut next = at;
+            while let Some(node) = self.nodes.get(&next) {
+                if !is_padding(node) || node.is_jumped_to {
+                    return !node.is_jumped_to;
+                }
+                next = node.instruction.next_ip();
+            }
+            false
+        };
+        calls.filter(|&(at, _)| leads_to_next(at)).map(|(_, call)| call).collect()
+    }
+
+    /// True if an instruction reads a register that has the caller's value, and is none that saves
+    /// registers.
+    fn uses_callers(&mut self, at: u64) -> bool {
+        let Some(Node { instruction, state, .. }) = self.nodes.get(&at) else { return false };
+        let is_saving = match instruction.mnemonic() {
+            Mnemonic::Push | Mnemonic::Pop | Mnemonic::Call | Mnemonic::Ret | Mnemonic::Syscall => true,
+            Mnemonic::Mov => instruction.op0_kind() == OpKind::Memory,
+            // The register becomes zero.
+            Mnemonic::Xor | Mnemonic::Sub => instruction.op0_register() == instruction.op1_register(),
+            _ => false,
+        };
+        let is_read = |access| {
+            matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+        };
+        let is_callers = |register: Register| {
+            let number = register.full_register().number();
+            register.is_gpr() && state.get(number) == Value::Entry(number as u8)
+        };
+        !is_saving
+            && self
+                .info
+                .info(instruction)
+                .used_registers()
+                .iter()
+                .any(|used| is_read(used.access()) && is_callers(used.register()))
     }
 
     fn note_references(&mut self, instruction: &Instruction) {

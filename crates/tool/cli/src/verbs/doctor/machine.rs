@@ -7,10 +7,11 @@ use rustix::fs::{Access, MemfdFlags};
 use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
 
 use super::linking::{libraries, library, linker_of};
-use super::self_test::self_test;
+use super::self_test::{Tested, self_test};
 use super::{Check, State};
 use crate::code::Code;
 use crate::format::{bytes, count};
+use crate::host;
 
 /// A recording is in danger if less memory than this is left, in bytes.
 const MEMORY_MIN: u64 = 64 << 20;
@@ -19,15 +20,35 @@ const DISK_MIN: u64 = 256 << 20;
 
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![kernel()];
-    let own = std::env::current_exe().ok();
-    let loaded = own.and_then(|own| Some(libraries(&linker_of(&own)?, &own).0));
-    checks.extend(library("C library", &loaded.unwrap_or_default()));
+    let tested = Tested::find();
+    let c_library = tested.as_ref().and_then(|tested| c_library(tested.file()));
+    let has_stacks = c_library.as_ref().is_none_or(|check| check.state == State::Good);
+    checks.extend(c_library);
     checks.extend(limits());
     checks.extend(memory_group());
     checks.push(output());
     checks.push(debug_files());
-    checks.extend(self_test());
+    match tested {
+        Some(tested) => checks.extend(self_test(&tested, has_stacks)),
+        None => checks.push(no_glibc()),
+    }
     checks
+}
+
+/// Checks the C library of a program.
+fn c_library(program: &Path) -> Option<Check> {
+    if host::is_for_musl(program) {
+        let text = "musl: programs are recorded, and stacks end where they reach its functions";
+        return Some(Check::problem("C library", State::Note, Code::OtherLibrary, text, "heapledger explain HL0004"));
+    }
+    let (loaded, _) = libraries(&linker_of(program)?, program);
+    library("C library", &loaded)
+}
+
+fn no_glibc() -> Check {
+    let text = "this command and /bin/sh are static programs: there is nothing to record for a test of the machine";
+    let hint = "copy this command to where the program is";
+    Check::problem("self-test", State::Warning, Code::NoGlibc, text, hint)
 }
 
 fn kernel() -> Check {

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use heapledger_core::program::is_supported_linker;
+use heapledger_collect::is_musl_installed;
+use heapledger_core::program::{is_musl_linker, is_supported_linker};
 use heapledger_report_format::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo, ModuleRef, Symbolizer};
 use object::Endianness;
@@ -107,6 +108,9 @@ pub(super) fn look(command: &OsStr) -> Program {
             modules = files.filter_map(|path| Module::look(path)).collect();
             checks.push(stacks(&modules));
             checks.extend(modules.first().map(names));
+        }
+        if linker_of(file).is_some_and(|linker| is_musl_linker(linker.as_os_str().as_bytes())) && is_musl_installed() {
+            checks.push(musl(file));
         }
         allocators = allocators::look(file, &libraries);
         checks.extend(allocators.iter().map(InnerAllocator::check));
@@ -214,6 +218,13 @@ fn allocator(program: &Path, wraps_malloc: bool, libraries: &[PathBuf]) -> Check
         return Check::good("allocator", text);
     }
     Check::good("allocator", format!("{}: it is used, and recorded", name(found)))
+}
+
+/// Returns a finding about a program for musl that can be recorded.
+fn musl(program: &Path) -> Check {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let text = format!("{name} is built for musl: `record` records it; not with --hook, --phc or --allocator");
+    Check::good("C library", text)
 }
 
 fn stacks(modules: &[Module]) -> Check {
