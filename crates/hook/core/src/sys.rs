@@ -154,8 +154,9 @@ pub fn map_file(fd: i32, length: usize) -> Result<*mut u8, Errno> {
 ///
 /// # Safety
 ///
-/// `start` is page-aligned, and the range was mapped by [`map_shared`] or [`replace_private`] with
-/// this length. Its users cope with another content at any moment.
+/// `start` and `length` are multiples of the page size. The range was mapped by [`map_shared`] or
+/// [`replace_private`], or is a part of such a mapping. Its users cope with another content at any
+/// moment.
 pub unsafe fn replace_shared(fd: i32, start: *mut u8, length: usize) -> Result<(), Errno> {
     let flags = MAP_SHARED | MAP_FIXED;
     // SAFETY: MAP_FIXED replaces exactly the range, which is the caller's own, and whose users cope

@@ -176,6 +176,7 @@ extern "C" fn after_fork_in_parent() {
 }
 
 extern "C" fn after_fork_in_child() {
+    process::leave_rings_to_parent();
     after_fork_in_parent();
     if leave::is_armed() {
         process::keep_id();

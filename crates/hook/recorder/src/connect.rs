@@ -27,6 +27,8 @@ pub use entries::{LaterEntries, request_entries, request_later_entries, set_entr
 pub use follow::{Follower, follow};
 pub(crate) use modules::request_modules;
 
+use crate::rings;
+
 /// The address of a session, from the environment variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
@@ -373,11 +375,14 @@ fn map_page(fd: Result<i32, Refusal>) -> Result<NonNull<SessionPage>, Refusal> {
         None => sys::map_shared(fd?, PAGE_LENGTH)?.cast::<SessionPage>(),
     };
     PAGE.store(page, Ordering::Release);
-    IS_PAGE_MAPPED.store(true, Ordering::Release);
     // SAFETY: freshly mapped, page-aligned, at least as long as a `SessionPage`; all atomics.
-    if unsafe { &*page }.version.load(Ordering::Relaxed) != VERSION {
+    let mapped = unsafe { &*page };
+    if mapped.version.load(Ordering::Relaxed) != VERSION {
+        // The next session's page takes its place.
+        forget_page(mapped);
         return Err(Refusal::Permanent);
     }
+    IS_PAGE_MAPPED.store(true, Ordering::Release);
     NonNull::new(page).ok_or(Refusal::Permanent)
 }
 
@@ -387,7 +392,7 @@ fn map_ring(fd: i32, length: u64) -> Result<Ring, Refusal> {
     sys::dont_dump(mapping.as_ptr(), length);
     // SAFETY: a shared mapping of that length, which stays mapped until `unmap_ring`: by its
     // contract nobody uses the ring then.
-    unsafe { Ring::new(mapping, length) }.ok_or(Refusal::Permanent)
+    unsafe { Ring::new(mapping, length) }.inspect(rings::enter).ok_or(Refusal::Permanent)
 }
 
 /// Unmaps a ring.
@@ -397,6 +402,7 @@ fn map_ring(fd: i32, length: u64) -> Result<Ring, Refusal> {
 /// The ring was granted to this process, and nobody uses it in this process any more.
 pub(crate) unsafe fn unmap_ring(ring: Ring) {
     let length = Ring::mapping_length(ring.capacity() as usize * size_of::<u64>());
+    rings::remove(&ring);
     // SAFETY: `unmap` requires memory of `map_shared` to which nothing refers: rings are mapped by
     // it, with this length, and this one is not used any more by this function's `# Safety`.
     unsafe { sys::unmap(ring.mapping().as_ptr(), length) };

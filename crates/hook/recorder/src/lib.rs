@@ -29,6 +29,7 @@ pub mod hook;
 pub mod leave;
 pub mod observer;
 pub mod process;
+mod rings;
 mod sampling;
 pub mod session;
 mod table;

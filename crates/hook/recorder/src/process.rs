@@ -19,7 +19,7 @@ use heapledger_wire::session::{IN_OTHER_NETWORK, ImageCounters, RequestKind, Ses
 
 use crate::block::ThreadBlock;
 use crate::connect::{self, Address, Granted, Refusal, RequestArguments};
-use crate::{addresses, session, threads};
+use crate::{addresses, rings, session, threads};
 
 /// The state that every process has of its own.
 #[derive(Debug)]
@@ -101,6 +101,14 @@ pub fn keep_id() {
         && let Some(process) = Process::known()
     {
         process.id.store(sys::process_id(), Ordering::Relaxed);
+    }
+}
+
+/// Leaves the rings that this process has inherited to its parent. Call in a forked child, before
+/// it records anything; it does so itself at the latest when it is introduced to the collector.
+pub fn leave_rings_to_parent() {
+    if Process::known().is_some_and(|process| !process.is_introduced()) {
+        rings::leave_to_parent(COUNTERS.load(Ordering::Acquire));
     }
 }
 
@@ -213,8 +221,13 @@ impl Process {
     ///
     /// No thread is inside the hook, or visiting.
     pub(crate) unsafe fn reset(&self) {
-        COUNTERS.store(ptr::null_mut(), Ordering::Release);
-        if self.introduced.swap(0, Ordering::AcqRel) != 0 {
+        let counters = COUNTERS.swap(ptr::null_mut(), Ordering::AcqRel);
+        if self.introduced.swap(0, Ordering::AcqRel) == 0 {
+            // Those of the parent, in a child that has not been introduced.
+            if !counters.is_null() {
+                rings::leave_header(counters);
+            }
+        } else {
             // SAFETY: the producer was written before `introduced` was set. `unmap_ring` requires
             // that nobody uses the ring: this function's `# Safety`.
             unsafe { connect::unmap_ring(*(*self.common.get()).assume_init_ref().ring()) };
@@ -247,6 +260,7 @@ impl Process {
             let kind = if session::is_late() { RequestKind::Attach } else { RequestKind::Image };
             RequestArguments { kind, image: 0, fork: 0, node_base: 0 }
         } else {
+            leave_rings_to_parent();
             // SAFETY: in a fresh child there is one thread, which is here.
             unsafe {
                 tree::start_child();
@@ -267,7 +281,10 @@ impl Process {
         let Granted { image, page: Some(page), common: Some(common), ring } = granted else {
             return Err(Refusal::Permanent);
         };
-        COUNTERS.store(ptr::from_ref(&common.header().image).cast_mut(), Ordering::Release);
+        let of_parent = COUNTERS.swap(ptr::from_ref(&common.header().image).cast_mut(), Ordering::AcqRel);
+        if !of_parent.is_null() {
+            rings::leave_header(of_parent);
+        }
         // SAFETY: no other reference to the cell exists: `introduce` runs under `lock`, while
         // `introduced` is 0, and `with_common` uses the cell only once it is not.
         unsafe { (*self.common.get()).write(Producer::new(common)) };

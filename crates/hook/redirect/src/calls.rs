@@ -7,9 +7,15 @@ use heapledger_core::Api;
 use heapledger_core::hooks::dispatch_path::{self, REQUESTED};
 use heapledger_core::hooks::{BlockAllocator, Caller, Pointer, UsableSize, dispatch, notify};
 use heapledger_wire::entries::{ARGUMENTS_MAX, Effect, EntryKind, Layout};
-use heapledger_wire::redirection::Site;
+use heapledger_wire::redirection::{Site, Thunk};
 
 use crate::arch::{self, Next, Registers};
+
+#[cfg(not(placed))]
+mod plain;
+
+#[cfg(not(placed))]
+pub(crate) use plain::{free, malloc, new};
 
 /// The function that [`set_start`] has set.
 static START: AtomicPtr<()> = AtomicPtr::new(FIRST_START);
@@ -43,49 +49,49 @@ pub fn set_request_handler(handler: fn()) {
 /// Returns to the caller, with the result in the saved registers.
 const RETURN: Next = Next { goes_on: 0, pass: 0 };
 
-/// Makes an outermost call. Called by the thunk only, with the saved registers, the stub's site,
-/// and the caller's frame pointer.
+/// Makes an outermost call of an entry of any kind. Called by two thunks only, with the saved
+/// registers, the stub's site, and the caller's frame pointer.
 ///
 /// # Safety
 ///
-/// `site` is the site of a stub that the tool made for an entry of its kind, which a call has just
-/// reached with these registers; `rbp` is the caller's frame pointer.
+/// *Redirected call*: `site` is the site of a stub that the tool made for an entry of its kind,
+/// which a call has just reached with these registers; `rbp` is the caller's frame pointer. All
+/// functions here that thunks call require this.
 pub(crate) unsafe extern "C" fn call(registers: &mut Registers, site: &Site, rbp: u64) -> Next {
+    prepare();
+    let caller = Caller { slot: ptr::from_ref(&registers.return_address).expose_provenance() as u64, rbp };
+    let call = Call { site, mark: registers.mark(), caller };
+    // A kind of another version of the tool: nobody is notified.
+    let kind = EntryKind::from_number(site.kind);
+    // SAFETY: all of these require a call of an entry of the site's kind, with the arguments of the
+    // registers: this function's `# Safety` gives that. The kinds of a thunk have the layout that
+    // its function assumes, which a test checks.
+    unsafe {
+        match kind.map(|kind| (kind, Thunk::of(kind))) {
+            Some((_, Thunk::Malloc)) => registers.rax = call.malloc(site.original, &registers.arguments),
+            Some((_, Thunk::New)) => {
+                registers.rax = call.malloc(site.nothrow, &with_nothrow(&registers.arguments, 1, site));
+                return go_on_unless(registers.rax, site);
+            }
+            // A function without a result changes no register that the caller may rely on: rax is
+            // not set.
+            Some((_, Thunk::Free)) => call.free(registers),
+            Some((kind, Thunk::Preserving | Thunk::Other)) => return call.any(&kind.layout(), registers),
+            None => registers.rax = original(site.original, &registers.arguments),
+        }
+    }
+    RETURN
+}
+
+/// Does what may have to be done before a call is made.
+#[inline(always)]
+fn prepare() {
     if !is_started() {
         call_function(&START);
     }
     if REQUESTED.load(Ordering::Relaxed) != 0 {
         call_function(&REQUEST_HANDLER);
     }
-    let caller = Caller { slot: ptr::from_ref(&registers.return_address).expose_provenance() as u64, rbp };
-    let call = Call { site, mark: registers.mark(), caller };
-    // SAFETY: all of these require a call of an entry of the site's kind, with the arguments of the
-    // registers: this function's `# Safety` gives that. The kinds of the fast cases have the layout
-    // that these assume, which a test checks.
-    unsafe {
-        match EntryKind::from_number(site.kind) {
-            Some(EntryKind::Malloc | EntryKind::NewNothrow | EntryKind::NewArrayNothrow | EntryKind::Mallocx) => {
-                registers.rax = call.malloc(site.original, &registers.arguments);
-            }
-            Some(EntryKind::New | EntryKind::NewArray) => {
-                registers.rax = call.malloc(site.nothrow, &with_nothrow(&registers.arguments, 1, site));
-                return go_on_unless(registers.rax, site);
-            }
-            Some(kind) if frees_first(kind) => {
-                let block = registers.arguments[0];
-                if block != 0 && !is_own_code(registers.return_address) {
-                    notify::free(pointer(block), caller);
-                }
-                // A function without a result changes no register that the caller may rely on: rax
-                // is not set.
-                original(site.original, &registers.arguments);
-            }
-            Some(kind) => return call.any(&kind.layout(), registers),
-            // A kind of another version of the tool: nobody is notified.
-            None => registers.rax = original(site.original, &registers.arguments),
-        }
-    }
-    RETURN
 }
 
 /// True if this loaded object has started.
@@ -156,6 +162,18 @@ fn go_on_unless(block: u64, site: &Site) -> Next {
     if block == 0 { Next { goes_on: 1, pass: site.pass } } else { RETURN }
 }
 
+/// Notifies the observers of a plain allocation that failed.
+///
+/// # Safety
+///
+/// See [`Call::returned`].
+#[cold]
+#[inline(never)]
+unsafe fn failed(size: u64, caller: Caller) {
+    // SAFETY: `notify::failed` asks for the same as this function.
+    unsafe { notify::failed(Api::Malloc, size as usize, 0, 0, caller) };
+}
+
 type Arguments = [u64; ARGUMENTS_MAX as usize];
 
 #[inline(always)]
@@ -190,9 +208,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Calls a function of the allocator, and marks the thread again: a signal handler on another
-    /// stack may have made calls meanwhile, which looked like outermost ones, and took the mark
-    /// away.
+    /// Calls a function of the allocator, and marks the thread again.
     ///
     /// # Safety
     ///
@@ -201,8 +217,15 @@ impl Call<'_> {
     unsafe fn original(&self, function: u64, arguments: &Arguments) -> u64 {
         // SAFETY: this function's `# Safety` is that of `original`.
         let result = unsafe { original(function, arguments) };
-        arch::set_outermost(self.mark, ptr::from_ref(self.site).expose_provenance() as u64);
+        self.mark_again();
         result
+    }
+
+    /// Marks the thread again: while the allocator was at work, a signal handler on another stack
+    /// may have made calls, which looked like outermost ones, and taken the mark away.
+    #[inline(always)]
+    fn mark_again(&self) {
+        arch::set_outermost(self.mark, ptr::from_ref(self.site).expose_provenance() as u64);
     }
 
     /// Makes a call of a plain allocation of as many bytes as the first argument says. Returns the
@@ -213,18 +236,51 @@ impl Call<'_> {
     /// See [`original`] and [`call`].
     #[inline(always)]
     unsafe fn malloc(&self, function: u64, arguments: &Arguments) -> u64 {
-        // SAFETY: `original` requires what this function's `# Safety` gives.
-        let block = unsafe { self.original(function, arguments) };
-        let size = arguments[0] as usize;
+        // SAFETY: `original` requires what this function's `# Safety` gives, and `returned` the
+        // call that has been made.
+        unsafe {
+            let block = original(function, arguments);
+            self.returned(block, arguments[0]);
+            block
+        }
+    }
+
+    /// Marks the thread again, and notifies the observers of the result of a plain allocation: a
+    /// block, or null.
+    ///
+    /// # Safety
+    ///
+    /// See [`call`]: the call has been made, with this many bytes.
+    #[inline(always)]
+    unsafe fn returned(&self, block: u64, size: u64) {
+        self.mark_again();
         // SAFETY: the notifications require the live calling frame of this thread, which the thunk
-        // has passed, and a call that has been made as told: it has, just now.
+        // has passed, and a call that has been made as told: this function's `# Safety` gives that.
         unsafe {
             match block {
-                0 => notify::failed(Api::Malloc, size, 0, 0, self.caller),
-                _ => notify::malloc(pointer(block), size, self.caller),
+                0 => failed(size, self.caller),
+                _ => notify::malloc(pointer(block), size as usize, self.caller),
             }
         }
-        block
+    }
+
+    /// Makes a call that frees the block of the first argument, unless that is null. The observers
+    /// are notified before.
+    ///
+    /// # Safety
+    ///
+    /// See [`original`] and [`call`].
+    #[inline(always)]
+    unsafe fn free(&self, Registers { arguments, return_address, .. }: &Registers) {
+        // SAFETY: the notification requires the live calling frame of this thread, which the thunk
+        // has passed, and a call that is about to be made: it is, just below. `original` requires
+        // what this function's `# Safety` gives.
+        unsafe {
+            if arguments[0] != 0 && !is_own_code(*return_address) {
+                notify::free(pointer(arguments[0]), self.caller);
+            }
+            original(self.site.original, arguments);
+        }
     }
 
     /// Makes a call of any kind, as its layout says.
@@ -363,24 +419,6 @@ impl Call<'_> {
         }
         result
     }
-}
-
-/// True for the functions that release the block of their first argument.
-#[inline(always)]
-const fn frees_first(kind: EntryKind) -> bool {
-    matches!(
-        kind,
-        EntryKind::Free
-            | EntryKind::Dallocx
-            | EntryKind::Sdallocx
-            | EntryKind::FreeSized
-            | EntryKind::FreeAlignedSized
-            | EntryKind::Delete
-            | EntryKind::DeleteSized
-            | EntryKind::DeleteAligned
-            | EntryKind::DeleteSizedAligned
-            | EntryKind::RustDealloc
-    )
 }
 
 #[cfg(test)]

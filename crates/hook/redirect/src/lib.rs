@@ -3,9 +3,10 @@
 //!
 //! The tool has decided where jumps are to be written, and has made *stubs* near the program's code
 //! ([`heapledger_wire::redirection`]). [`install`] maps the stubs and writes the jumps. From then
-//! on, a call of an entry goes through its stub to one thunk (`arch`). The thunk saves every
-//! register and calls `calls`, which makes the call by the entry's displaced instructions, and
-//! notifies the observers as the malloc interposer does.
+//! on, a call of an entry goes through its stub to the thunk of its kind (`arch`), and on to
+//! `calls`, which makes the call by the entry's displaced instructions, and notifies the observers
+//! as the malloc interposer does. One thunk saves every register, for entries whose callers may
+//! rely on that.
 //!
 //! [`watch_linker`] makes the dynamic linker call a function when it has mapped modules, so that
 //! those that the program opens later are redirected before their code runs, and [`KeptPlans`] those
@@ -34,12 +35,15 @@ mod linker;
 #[cfg(target_arch = "x86_64")]
 pub mod nesting;
 
+#[cfg(all(placed, target_arch = "x86_64"))]
+pub use arch::THUNK;
 #[cfg(target_arch = "x86_64")]
-pub use arch::{THUNK, thunk_address};
+pub use arch::thunk_address;
 #[cfg(target_arch = "x86_64")]
 pub use calls::{set_own_code, set_request_handler, set_start};
 #[cfg(target_arch = "x86_64")]
 pub use install::{activate, install};
+#[cfg(target_arch = "x86_64")]
 pub use later::KeptPlans;
 #[cfg(target_arch = "x86_64")]
 pub use linker::watch_linker;

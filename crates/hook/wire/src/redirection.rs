@@ -13,9 +13,11 @@
 //! ```
 //!
 //! A *region* is memory near a module, with a *stub* for each entry. A jump at the entry leads to
-//! the stub, which passes the address of its [`Site`] on to the library's thunk.
+//! the stub, which passes the address of its [`Site`] on to one of the library's [thunks](Thunk).
 
 use core::mem::offset_of;
+
+use crate::entries::EntryKind;
 
 /// The most regions of a plan: one for each module with an allocator.
 pub const REGIONS_MAX: usize = 64;
@@ -26,11 +28,69 @@ pub const PLAN_LENGTH_MAX: usize = 16 << 20;
 /// The bytes of a page, of which regions are multiples.
 pub const PAGE_LENGTH: u64 = 4096;
 
+/// The library's thunks: the code that stubs lead to. They begin [`Thunk::LENGTH`] bytes apart, in
+/// this order.
+///
+/// A stub jumps to them with the address of its [`Site`] in r11. It has pushed the program's r11
+/// for [`Thunk::Preserving`], and nothing for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Thunk {
+    /// For entries of any kind: a call changes no register that the entry does not change.
+    Preserving = 0,
+    /// For functions of at most three arguments that allocate as many bytes as the first one says,
+    /// and return null if they fail. Like those below, it may change every register that a call may
+    /// change by the System V psABI.
+    Malloc = 1,
+    /// For functions of at most three arguments that free the block of the first one.
+    Free = 2,
+    /// For `operator new` and `new[]`, which throw if they fail.
+    New = 3,
+    /// For all other kinds.
+    Other = 4,
+}
+
+impl Thunk {
+    /// All thunks, in the order of their places.
+    pub const ALL: [Thunk; 5] = [Thunk::Preserving, Thunk::Malloc, Thunk::Free, Thunk::New, Thunk::Other];
+
+    /// The distance from the beginning of a thunk to that of the next one, in bytes.
+    pub const LENGTH: u64 = 64;
+
+    /// Returns the thunk for an entry that changes, or seems to its callers to change, every
+    /// register that a call may change.
+    #[inline(always)]
+    pub const fn of(kind: EntryKind) -> Thunk {
+        match kind {
+            EntryKind::Malloc | EntryKind::NewNothrow | EntryKind::NewArrayNothrow | EntryKind::Mallocx => {
+                Thunk::Malloc
+            }
+            EntryKind::New | EntryKind::NewArray => Thunk::New,
+            EntryKind::Free
+            | EntryKind::Dallocx
+            | EntryKind::Sdallocx
+            | EntryKind::FreeSized
+            | EntryKind::FreeAlignedSized
+            | EntryKind::Delete
+            | EntryKind::DeleteSized
+            | EntryKind::DeleteAligned
+            | EntryKind::DeleteSizedAligned
+            | EntryKind::RustDealloc => Thunk::Free,
+            _ => Thunk::Other,
+        }
+    }
+
+    /// Returns the thunk's address, from that of the first one.
+    pub const fn address(self, first: u64) -> u64 {
+        first.wrapping_add(self as u64 * Thunk::LENGTH)
+    }
+}
+
 /// The data of a stub, beside its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Site {
-    /// The address at which a call goes on in the original, if r11 is on the stack.
+    /// The address at which a call goes on in the original, with the stack as the stub has left it.
     pub pass: u64,
     /// The address of the trampoline: calling it calls the original.
     pub original: u64,

@@ -272,7 +272,7 @@ pub struct Request {
     /// The allocator's version: an
     /// [`AllocatorVersion`](heapledger_core::allocator::AllocatorVersion).
     pub allocator_version: u32,
-    /// For a plan: the address of the thunk to which redirected entries lead. For a table of
+    /// For a plan: the address of the first [`Thunk`](crate::redirection::Thunk). For a table of
     /// modules: the address whose module is not known. To be followed: the address of the path of
     /// the program. Otherwise 0.
     pub thunk: u64,

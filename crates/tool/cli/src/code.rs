@@ -734,6 +734,15 @@ codes! {
         remedy: "`heapledger doctor LIBRARY` says which functions it has, and which of them cannot be redirected. Build the \
                  library without its own allocator for the recording; or preload it: `LD_PRELOAD=LIBRARY heapledger record …`.",
     }
+    /// The running program is in a sandbox
+    UnderFilter = 116 {
+        cause: "The program has filters of system calls (seccomp), as services with `SystemCallFilter=` and programs in \
+                containers have, or is in the strict mode. To join a recording it makes calls that it may never have made, \
+                and some filters end a program at a call that they do not list.",
+        consequence: "Nothing of the program is recorded, and the program goes on as it was.",
+        remedy: "If the filters list these calls, or answer others by an error as those of Docker do: `heapledger start PID \
+                 --sandboxed`. docs/services.md names the calls. It is not asked for again while the program runs.",
+    }
     /// The kernel does not let this user see the memory of the process
     ResidentDenied = 117 {
         cause: "`heapledger rss` reads `/proc/PID/smaps`, `pagemap` and `mem`. The kernel allows that to those who may debug the \

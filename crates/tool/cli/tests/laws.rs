@@ -294,7 +294,7 @@ fn format_crates_are_safe() {
     }
 }
 
-/// The thunk of redirected entries saves the first eight vector registers, since the code behind it
+/// A thunk of redirected entries saves the first eight vector registers, since the code behind it
 /// changes no others.
 #[test]
 fn the_preload_library_uses_eight_vector_registers() {

@@ -62,6 +62,14 @@ pub enum ArmError {
         /// The process.
         pid: u32,
     },
+    /// A thread of the process is in a sandbox (seccomp).
+    #[error("process {pid} is in a sandbox (seccomp), which may end it at a system call")]
+    Sandboxed {
+        /// The process.
+        pid: u32,
+        /// The sandbox.
+        sandbox: Sandbox,
+    },
     /// The kernel denies access to the process's memory.
     #[error("the memory of process {pid} cannot be read or written")]
     Denied {
@@ -84,6 +92,17 @@ pub enum Denial {
     Yama(u8),
     /// It has declared its memory private, or runs with other rights than its user's.
     Protected,
+}
+
+/// The sandbox that a process is in, by the kernel's account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Sandbox {
+    /// Filters of system calls. They may allow all that is needed to join a session, refuse some of
+    /// it, or end the process at the first.
+    Filters,
+    /// The strict mode: any of these calls ends the thread.
+    Strict,
 }
 
 /// An armed process.
@@ -149,6 +168,22 @@ impl ArmedProcess {
         self.word(ArmedCell::STATE_AT).is_ok_and(|word| word != state::JOINED) && can_be_asked()
     }
 
+    /// Succeeds if the process can make the system calls by which it joins a session. With
+    /// `is_accepted`, filters may be there; without, they may if the process has joined a session
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ArmError::Sandboxed`] if a thread is in a sandbox that may end the process.
+    pub fn check_sandbox(&self, is_accepted: bool) -> Result<(), ArmError> {
+        let Some(sandbox) = sandbox(self.pid) else { return Ok(()) };
+        let has_joined = || self.word(ArmedCell::TAKEN_AT).is_ok_and(|taken| taken != 0);
+        match sandbox {
+            Sandbox::Filters if is_accepted || has_joined() => Ok(()),
+            _ => Err(ArmError::Sandboxed { pid: self.pid, sandbox }),
+        }
+    }
+
     /// Makes sure that the process belongs to no session of a recorder that lives, and that none
     /// waits for it. If its recorder
     /// has died, the process is told so: it leaves the session at its next call. Takes
@@ -175,9 +210,9 @@ impl ArmedProcess {
                 false => Ok(()),
             };
         }
-        let at = |field: usize| page.wrapping_add(field as u64);
-        let mode_at = at(offset_of!(SessionPage, mode));
-        if self.number(mode_at).map_err(gone)? & mode::OVER != 0 {
+        let joined = PageMemory::of(self, page).map_err(gone)?;
+        let mode_at = offset_of!(SessionPage, mode);
+        if joined.number(mode_at).map_err(gone)? & mode::OVER != 0 {
             // It has been told, and has made no call since.
             return Ok(());
         }
@@ -187,7 +222,7 @@ impl ArmedProcess {
             let now = self.long(self.cell + ArmedCell::PAGE_AT as u64).map_err(gone)?;
             Ok(state == state::JOINED && now == page)
         };
-        let heartbeat = || self.number(at(offset_of!(SessionPage, heartbeat)));
+        let heartbeat = || joined.number(offset_of!(SessionPage, heartbeat));
         let (before, until) = (heartbeat(), Instant::now() + DEAD_AFTER);
         while Instant::now() < until {
             let now = heartbeat();
@@ -203,15 +238,13 @@ impl ArmedProcess {
             return Err(ArmError::NotArmed { pid: self.pid });
         }
         // As `SessionPage::end` does.
-        let now = self.number(mode_at);
+        let now = joined.number(mode_at);
         if !is_there()? {
             return Ok(());
         }
-        let now = now.map_err(gone)?;
-        let over = now | mode::OVER | mode::PAUSED | mode::IDLE;
-        let rate_at = at(offset_of!(SessionPage, rate));
-        let told = self.memory.write_all_at(&over.to_ne_bytes(), mode_at);
-        told.and_then(|()| self.memory.write_all_at(&0_u32.to_ne_bytes(), rate_at)).map_err(gone)
+        let over = now.map_err(gone)? | mode::OVER | mode::PAUSED | mode::IDLE;
+        let told = joined.set(mode_at, over);
+        told.and_then(|()| joined.set(offset_of!(SessionPage, rate), 0)).map_err(gone)
     }
 
     /// Asks the process to join a session. It does so at its next call of malloc, calloc, realloc
@@ -269,6 +302,51 @@ impl ArmedProcess {
     }
 }
 
+/// The page of the session that a process belongs to.
+///
+/// It is accessed as the file that is mapped there, if the kernel allows that (CAP_SYS_ADMIN or
+/// CAP_CHECKPOINT_RESTORE): so nothing else is written to, whatever the process does meanwhile.
+/// Otherwise it is accessed by its address.
+#[derive(Debug)]
+struct PageMemory {
+    memory: File,
+    start: u64,
+}
+
+impl PageMemory {
+    fn of(process: &ArmedProcess, page: u64) -> io::Result<PageMemory> {
+        let maps = fs::read(format!("/proc/{}/maps", process.pid)).unwrap_or_default();
+        let file = mapped_file(&maps, page)
+            .map(|range| format!("/proc/{}/map_files/{range}", process.pid))
+            .and_then(|path| OpenOptions::new().read(true).write(true).open(path).ok());
+        match file {
+            Some(memory) => Ok(PageMemory { memory, start: 0 }),
+            None => Ok(PageMemory { memory: process.memory.try_clone()?, start: page }),
+        }
+    }
+
+    fn number(&self, field: usize) -> io::Result<u32> {
+        let mut bytes = [0; 4];
+        self.memory.read_exact_at(&mut bytes, self.start.saturating_add(field as u64))?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    fn set(&self, field: usize, number: u32) -> io::Result<()> {
+        self.memory.write_all_at(&number.to_ne_bytes(), self.start.saturating_add(field as u64))
+    }
+}
+
+/// Returns the range of the memory file that is mapped at an address from its beginning, as
+/// `/proc/PID/maps` and `map_files` write it.
+fn mapped_file(maps: &[u8], address: u64) -> Option<String> {
+    let start = format!("{address:x}-");
+    let line = maps.split(|&byte| byte == b'\n').find(|line| line.starts_with(start.as_bytes()))?;
+    let line = String::from_utf8_lossy(line);
+    let mut fields = line.split_ascii_whitespace();
+    let (range, offset, path) = (fields.next()?, fields.nth(1)?, fields.nth(2)?);
+    (u64::from_str_radix(offset, 16) == Ok(0) && path.starts_with("/memfd:")).then(|| range.to_owned())
+}
+
 /// Returns the cause for which a process's memory cannot be accessed.
 fn denial(pid: u32) -> Denial {
     let own = rustix::process::geteuid().as_raw();
@@ -280,6 +358,22 @@ fn denial(pid: u32) -> Denial {
         _ if !is_own => Denial::OtherUser,
         Some(scope) if scope > 0 => Denial::Yama(scope),
         _ => Denial::Protected,
+    }
+}
+
+/// Returns the strongest sandbox that a thread of a process is in.
+fn sandbox(pid: u32) -> Option<Sandbox> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    texts.filter_map(|text| sandbox_in(&text)).max()
+}
+
+/// Returns the sandbox in the text of a `/proc/PID/status`.
+fn sandbox_in(status: &str) -> Option<Sandbox> {
+    match status.lines().find_map(|line| line.strip_prefix("Seccomp:"))?.trim() {
+        "0" => None,
+        "1" => Some(Sandbox::Strict),
+        _ => Some(Sandbox::Filters),
     }
 }
 

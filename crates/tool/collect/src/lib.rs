@@ -62,7 +62,7 @@ mod tree;
 mod unix;
 mod writer;
 
-pub use armed::{ArmError, ArmedProcess, Denial};
+pub use armed::{ArmError, ArmedProcess, Denial, Sandbox};
 pub use attachment::{AttachError, Stop, TraceDenial};
 pub use control::{ControlRequest, RunningSession, Status};
 pub use discard::DiscardingSession;

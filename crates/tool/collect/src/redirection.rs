@@ -28,8 +28,8 @@ use heapledger_wire::session::ENTRIES_UNKNOWN;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use maps::{Mapped, Mappings};
-use stubs::Stubs;
 pub(crate) use stubs::{STUB_LENGTH, is_stub};
+use stubs::{Stubs, Thunks};
 
 /// The most files whose allocators are kept.
 const FILES_MAX: usize = 4096;
@@ -130,7 +130,7 @@ pub(crate) fn plan_later(pid: u32, thunk: u64, addresses: &[u64]) -> Made {
             examined.push((module.clone(), allocators));
         }
     }
-    Made { with_allocator, ..made(parts_of(&mut mappings, &examined, thunk)) }
+    Made { with_allocator, ..made(parts_of(&mut mappings, &examined, thunk, Thunks::All)) }
 }
 
 /// Makes the plan of its parts.
@@ -209,11 +209,12 @@ const CODE_MAX: u64 = 256 << 20;
 /// examined.
 pub(crate) fn parts(pid: u32, thunk: u64, linking: Linking) -> Option<Parts> {
     let (mut mappings, modules) = modules_of(pid, linking)?;
-    Some(parts_of(&mut mappings, &modules, thunk))
+    let thunks = if linking == Linking::Dynamic { Thunks::All } else { Thunks::Preserving };
+    Some(parts_of(&mut mappings, &modules, thunk, thunks))
 }
 
 /// Makes the parts for these modules, and takes room for the stubs.
-fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u64) -> Parts {
+fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u64, thunks: Thunks) -> Parts {
     let Parts { mut entries, mut regions, mut jumps, mut code, mut own_code, mut allocator } = Parts::default();
     for (module, allocators) in modules {
         for found in allocators.iter().filter(|found| !found.plan.patches.is_empty()) {
@@ -226,7 +227,7 @@ fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u6
                 let entries = || found.plan.patches.iter().map(|patch| patch.at.wrapping_add(bias));
                 own_code = entries().min().zip(entries().max()).map(|(first, last)| [first, last]);
             }
-            let mut stubs = Stubs::new(&found.plan, bias, thunk);
+            let mut stubs = Stubs::new(&found.plan, bias, thunk, thunks);
             let length = (stubs.length_max() as u64).next_multiple_of(PAGE_LENGTH);
             let is_full = regions.len() == REGIONS_MAX
                 || jumps.len() + found.plan.patches.len() > JUMPS_MAX
@@ -270,7 +271,7 @@ pub(crate) fn plan_running(
     let (mut mappings, modules) = modules_of(pid, Linking::Running)?;
     let near = modules.first().map(|(module, _)| module)?.clone();
     let thunk = choose(mappings.take_gap_near(&near, library_length)?)?;
-    let parts = parts_of(&mut mappings, &modules, thunk);
+    let parts = parts_of(&mut mappings, &modules, thunk, Thunks::Preserving);
     Some(RunningPlan { parts, modules: placed_modules(pid, &mappings, lists_all) })
 }
 

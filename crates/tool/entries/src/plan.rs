@@ -1,6 +1,7 @@
 //! Decides which entries can be patched, and makes trampolines.
 
 mod branches;
+mod clobbers;
 mod prologue;
 mod trampoline;
 
@@ -35,6 +36,9 @@ pub struct Patch {
     pub at: u64,
     /// The instructions that the trampoline replaces, as they are in the file: 5 to 19 bytes.
     pub displaced: Vec<u8>,
+    /// True if no caller relies on registers that the entry happens to leave alone, beyond those
+    /// that the calling convention makes every function leave alone.
+    pub clobbers_all: bool,
 }
 
 /// An entry that cannot be redirected.
@@ -122,7 +126,10 @@ fn by_prologues(module: &Module, allocator: &Allocator) -> Plan {
     let mut plan = Plan::default();
     for entry in allocator.entries.iter().filter(|entry| entry.kind.is_event()) {
         match prologue::read(module, entry) {
-            Ok((at, displaced)) => plan.patches.push(Patch { entry: entry.clone(), at, displaced }),
+            Ok((at, displaced)) => {
+                let clobbers_all = clobbers::seen_to_clobber_all(module, entry.at);
+                plan.patches.push(Patch { entry: entry.clone(), at, displaced, clobbers_all });
+            }
             Err(reason) => plan.refused.push(Refused { entry: entry.clone(), reason }),
         }
     }

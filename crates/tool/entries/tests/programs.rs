@@ -12,13 +12,19 @@ use tempfile::TempDir;
 use self::support::{LIBRARIES, installed, look, prefixed_jemalloc, run, skipped};
 
 /// Returns the only allocator in a file, all of whose entries can be redirected, except those that
-/// throw and have no form that does not.
+/// throw and have no form that does not. If it is a known one that is redirected, no caller relies
+/// on registers that its entries leave alone.
 fn only(path: &Path) -> Allocator {
     let (mut allocators, plans) = look(path);
     assert_eq!(allocators.len(), 1, "{}: {allocators:?}", path.display());
     let mut refused = plans[0].refused.iter().map(|refused| refused.entry.kind);
     assert!(refused.all(|kind| kind.layout().throws && kind.nothrow().is_none()), "{}: {plans:?}", path.display());
-    allocators.remove(0)
+    let allocator = allocators.remove(0);
+    if !matches!(allocator.family, Family::Malloc | Family::Musl | Family::Operators | Family::RustShims) {
+        let keeping = plans[0].patches.iter().filter(|patch| !patch.clobbers_all);
+        assert_eq!(keeping.map(|patch| &patch.entry.name).collect::<Vec<_>>(), [""; 0], "{}", path.display());
+    }
+    allocator
 }
 
 fn has(allocator: &Allocator, names: &[&str]) {
@@ -73,6 +79,19 @@ fn shared_allocators_are_found_by_their_exports() {
         has(&allocator, names);
         assert!(allocator.entries.iter().all(|entry| entry.is_exported && entry.evidence == Evidence::DynamicSymbols));
     }
+}
+
+/// An allocator that calls no function of another file: gcc lets its callers rely on registers.
+#[test]
+fn functions_that_gcc_knows_all_of_may_leave_registers_alone() {
+    let scratch = TempDir::new().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/programs/kept_registers.c");
+    let line = ["gcc", "-O2", "-fno-builtin", source.to_str().unwrap(), "-o", "program"];
+    if run(scratch.path(), &line).is_none() {
+        return;
+    }
+    let (_, plans) = look(&scratch.path().join("program"));
+    assert!(plans[0].patches.len() >= 4 && plans[0].patches.iter().all(|patch| !patch.clobbers_all), "{plans:?}");
 }
 
 #[test]

@@ -1,23 +1,22 @@
 use super::*;
 
-/// The kinds that `call` handles without their layouts have the layouts that it assumes.
+/// The kinds of a thunk have the layout that its function assumes.
 #[test]
-fn fast_kinds_have_the_layout_that_is_assumed() {
-    for kind in [EntryKind::Malloc, EntryKind::NewNothrow, EntryKind::NewArrayNothrow, EntryKind::Mallocx] {
-        let layout = kind.layout();
-        assert_eq!((layout.effect, layout.api, layout.size), (Effect::Allocate, Api::Malloc, Some(0)), "{kind:?}");
-        assert!(layout.count.is_none() && !layout.throws, "{kind:?}");
-    }
-    for kind in [EntryKind::New, EntryKind::NewArray] {
-        let layout = kind.layout();
-        assert_eq!((layout.effect, layout.api, layout.size), (Effect::Allocate, Api::Malloc, Some(0)), "{kind:?}");
-        assert!(layout.throws && layout.alignment.is_none(), "{kind:?}");
-    }
+fn the_kinds_of_a_thunk_have_the_layout_that_is_assumed() {
     for kind in EntryKind::ALL {
-        let layout = kind.layout();
-        assert_eq!(frees_first(kind), layout.effect == Effect::Free && layout.block == Some(0), "{kind:?}");
+        let (layout, thunk) = (kind.layout(), Thunk::of(kind));
+        assert_ne!(thunk, Thunk::Preserving, "{kind:?}");
+        if matches!(thunk, Thunk::Malloc | Thunk::New) {
+            assert_eq!((layout.effect, layout.api, layout.size), (Effect::Allocate, Api::Malloc, Some(0)), "{kind:?}");
+            assert!(layout.count.is_none(), "{kind:?}");
+            assert_eq!(layout.throws, thunk == Thunk::New, "{kind:?}");
+        }
+        if thunk == Thunk::New {
+            assert!(layout.alignment.is_none() && kind.nothrow().is_some(), "{kind:?}");
+        }
+        assert_eq!(thunk == Thunk::Free, layout.effect == Effect::Free && layout.block == Some(0), "{kind:?}");
         // Other kinds with a sibling have their nothrow argument third.
-        if kind.nothrow().is_some() && !matches!(kind, EntryKind::New | EntryKind::NewArray) {
+        if kind.nothrow().is_some() && thunk != Thunk::New {
             assert_eq!((layout.effect, layout.count), (Effect::Allocate, None), "{kind:?}");
             assert_eq!((layout.size, layout.alignment), (Some(0), Some(1)), "{kind:?}");
         }

@@ -41,6 +41,10 @@ pub(crate) struct Start {
     #[command(flatten)]
     pub(crate) control: Control,
 
+    /// Record a program under seccomp filters, which may end it when it joins
+    #[arg(long)]
+    pub(crate) sandboxed: bool,
+
     #[command(flatten)]
     pub(crate) options: RunningOptions,
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process;
 
-use heapledger_collect::{self as collect, ArmError, ArmedProcess, Denial, RecordError};
+use heapledger_collect::{self as collect, ArmError, ArmedProcess, Denial, RecordError, Sandbox};
 use heapledger_report_format::{Row, Tree};
 
 use crate::args::RunningOptions;
@@ -16,9 +16,11 @@ use crate::output::Output;
 use crate::text::shown;
 use crate::verbs::running;
 
-/// Records an armed process, until it has ended or somebody asks for the end.
-pub(crate) fn run(process: &ArmedProcess, arguments: &RunningOptions) -> Result<()> {
+/// Records an armed process, until it has ended or somebody asks for the end. One under filters of
+/// system calls only if `sandboxed`.
+pub(crate) fn run(process: &ArmedProcess, arguments: &RunningOptions, sandboxed: bool) -> Result<()> {
     let pid = process.pid();
+    process.check_sandbox(sandboxed).map_err(refusal)?;
     let mut options = running::options(process.command(), arguments);
     options.options_text = format!("start {pid} by process {}", process::id());
     running::record(pid, arguments, |observer| {
@@ -45,6 +47,17 @@ pub(crate) fn refusal(error: ArmError) -> Failure {
             "place the library of this version, and start the program again:\nheapledger lib record",
         ),
         ArmError::Recorded { .. } => (Exit::Usage, None, "`heapledger status` lists what is being recorded"),
+        ArmError::Sandboxed { sandbox: Sandbox::Strict, .. } => (
+            Exit::Usage,
+            Some(Code::UnderFilter),
+            "record it from its start, before it enters the sandbox: heapledger record -- COMMAND",
+        ),
+        ArmError::Sandboxed { .. } => (
+            Exit::Usage,
+            Some(Code::UnderFilter),
+            "if its filters allow the calls that docs/services.md names, or refuse them by an error:\n\
+             heapledger start PID --sandboxed",
+        ),
         ArmError::Denied { cause, .. } => (Exit::Unexpected, Some(Code::MemoryDenied), denial(*cause)),
         _ => (Exit::Unexpected, None, "heapledger doctor"),
     };

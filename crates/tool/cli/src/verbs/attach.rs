@@ -22,7 +22,7 @@ pub(crate) fn run(target: &str, arguments: &RunningOptions) -> Result<()> {
     if let Ok(process) = ArmedProcess::find(pid)
         && process.is_armed()
     {
-        return armed::run(&process, arguments);
+        return armed::run(&process, arguments, false);
     }
     let mut options = running::options(arguments_of(pid), arguments);
     options.options_text = format!("attach {pid} by process {}", process::id());

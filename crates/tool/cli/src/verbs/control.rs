@@ -61,7 +61,7 @@ pub(crate) fn start(arguments: &Start, out: &mut Output) -> Result<()> {
         return run(&arguments.control, ControlRequest::Start, out);
     }
     match ArmedProcess::find(pid) {
-        Ok(process) => armed::run(&process, &arguments.options),
+        Ok(process) => armed::run(&process, &arguments.options, arguments.sandboxed),
         Err(ArmError::NotArmed { .. } | ArmError::Denied { .. }) if linked_of(&all, &arguments.control).is_some() => {
             run(&arguments.control, ControlRequest::Start, out)
         }
@@ -75,7 +75,7 @@ fn begins_recording(arguments: &Start) -> bool {
     output.is_some()
         || duration.is_some()
         || sample.is_some()
-        || [*force, *aggregate, *usable].contains(&true)
+        || [*force, arguments.sandboxed, *aggregate, *usable].contains(&true)
         || !matches!(stacks, Stacks::Mixed)
         || !matches!(on_full, OnFull::Wait)
 }

@@ -139,6 +139,50 @@ fn a_program_that_may_open_few_files_is_recorded() {
     assert_eq!((recording.total("allocations"), recording.total("events_lost")), (ALLOCATIONS, 0), "{recording:?}");
 }
 
+/// A filter that is there when the program begins may end it at any call that it does not list. So
+/// it is asked only if the user says so, or if it has been recorded before.
+#[test]
+fn a_program_under_a_filter_is_asked_if_the_user_says_so() {
+    let scratch = Scratch::new();
+    let library = library(&scratch);
+    for (how, is_recorded) in [("allow", true), ("refuse", false), ("kill", false)] {
+        let directory = scratch.file(how);
+        fs::create_dir(&directory).unwrap();
+        let (filtered, armed) = (program("filtered"), program("armed"));
+        let words = [filtered.as_os_str(), how.as_ref(), armed.as_os_str(), directory.as_os_str(), "2".as_ref()];
+        // In the environment of the second program alone.
+        let words = ["/usr/bin/env".as_ref()].into_iter().chain(words);
+        let running = Job::new(words).variable("LD_PRELOAD", &library).start_bare();
+        let pid = id(&running);
+        let made = |name: &str| wait_until(name, || directory.join(name).exists());
+        made("ready.0");
+        let file = scratch.file("filtered.hl");
+        let outcome = start(&pid, &file, &[]).outcome();
+        assert_eq!(outcome.status, exited(2), "{how}: {outcome:?}");
+        let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert!(told.contains("HL0116") && told.contains("--sandboxed"), "{how}: {told}");
+        if how != "kill" {
+            // The second time nobody asks: the program has made these calls.
+            for (cycle, options) in [&["--sandboxed"][..], &[]].into_iter().enumerate() {
+                made(&format!("ready.{cycle}"));
+                let recorder = start(&pid, &file, options);
+                wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
+                fs::write(directory.join(format!("go.{cycle}")), "").unwrap();
+                made(&format!("did.{cycle}"));
+                succeeded(&heapledger(["stop", &*pid]));
+                succeeded(&recorder.outcome());
+                fs::write(directory.join(format!("over.{cycle}")), "").unwrap();
+                made(&format!("left.{cycle}"));
+                if is_recorded {
+                    let recording = Recording::open(file.clone());
+                    assert_eq!(recording.total("allocations"), ALLOCATIONS, "{how}: {recording:?}");
+                }
+            }
+            succeeded(&running.outcome());
+        }
+    }
+}
+
 /// A program with hook libraries is not armed, though it has the library.
 #[test]
 fn a_program_with_hooks_cannot_be_asked() {

@@ -88,6 +88,21 @@ fn every_call_of_a_jemalloc_with_a_prefix() {
     assert!(!String::from_utf8_lossy(&told.stderr).contains("warning"), "{told:?}");
 }
 
+/// gcc knows which registers an allocator in the same file leaves alone, and that it needs no
+/// aligned stack.
+#[test]
+fn an_allocator_that_gcc_knows_all_of() {
+    if installed("gcc").is_none() {
+        return;
+    }
+    let (source, scratch) = (Path::new(SOURCES).join("kept_registers.c"), Scratch::new());
+    let program = scratch.file("kept_registers");
+    run(Command::new("gcc").args(["-O2", "-fno-builtin"]).arg(&source).arg("-o").arg(&program));
+    let (outcome, recording) = Job::new([program.as_os_str()]).recorded(&scratch);
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    assert_eq!((recording.total("allocations"), recording.total("frees")), (2000, 2000), "{recording:?}");
+}
+
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_rust_program_with_jemalloc() {

@@ -36,6 +36,17 @@ fn children_of_fork() {
     }
 }
 
+/// A child leaves the rings to its parent. It has a ring for itself and one for its thread, and the
+/// session's page.
+#[test]
+fn a_forked_child_does_not_keep_its_parents_rings() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("inherited_rings", "").recorded(&scratch);
+    let told = &outcome.printed_objects()[0];
+    assert_eq!((number(told, "parent"), number(told, "child")), (7, 3), "{outcome:?}");
+    assert_eq!(recording.processes().len(), 2, "{recording:?}");
+}
+
 #[test]
 fn fork_while_threads_allocate() {
     let scratch = Scratch::new();

@@ -1,5 +1,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use heapledger_core::sample::Rate;
+
 use super::*;
 use crate::session::Session;
 
@@ -106,4 +108,43 @@ fn a_process_that_was_told_the_end_is_asked_at_once() {
     let since = Instant::now();
     with_cell(cell).leave_dead_session().unwrap();
     assert!(since.elapsed() < DEAD_AFTER);
+}
+
+/// With the right to open the file that is mapped, another page that takes its place is not
+/// written to.
+#[test]
+fn a_page_is_reached_by_its_file_or_by_its_address() {
+    let cell = new_cell();
+    let process = with_cell(cell);
+    let page = session::page(0, Rate::EXACT, None).unwrap();
+    let address = (&raw const *page).expose_provenance() as u64;
+    let maps = fs::read("/proc/self/maps").unwrap();
+    assert!(mapped_file(&maps, address).is_some_and(|range| range.starts_with(&format!("{address:x}-"))));
+    assert_eq!(mapped_file(&maps, address + 1), None);
+    let reached = PageMemory::of(&process, address).unwrap();
+    assert!(reached.start == 0 || reached.start == address, "{reached:?}");
+    reached.set(offset_of!(SessionPage, rate), 7).unwrap();
+    assert_eq!((page.rate(), reached.number(offset_of!(SessionPage, rate)).unwrap()), (7, 7));
+    // Memory that is no file's.
+    let other: &'static SessionPage = Box::leak(Box::new(SessionPage::none()));
+    let address = (&raw const *other).expose_provenance() as u64;
+    assert_eq!(PageMemory::of(&process, address).unwrap().start, address);
+}
+
+#[test]
+fn sandboxes_are_those_of_the_kernel() {
+    let of = |mode: &str| sandbox_in(&format!("Name:\tx\nNoNewPrivs:\t1\nSeccomp:\t{mode}\nSeccomp_filters:\t3\n"));
+    assert_eq!([of("0"), of("1"), of("2")], [None, Some(Sandbox::Strict), Some(Sandbox::Filters)]);
+    assert_eq!(sandbox_in("Name:\tx\n"), None);
+    assert!(Sandbox::Strict > Sandbox::Filters);
+}
+
+#[test]
+fn filters_are_accepted_by_those_who_say_so_or_have_been_recorded() {
+    let cell = new_cell();
+    let process = with_cell(cell);
+    // Whether there are any depends on where the tests run.
+    process.check_sandbox(true).unwrap();
+    cell.taken.store(1, Ordering::Release);
+    process.check_sandbox(false).unwrap();
 }

@@ -1,27 +1,45 @@
 //! The stubs of an allocator: code near its module, to which the jumps at its entries lead.
 //!
 //! ```text
-//! 0   address of the thunk
-//! 8   stub:  push r11; lea r11, [site]; jmp [0]
-//!     pass:  pop r11
+//! 0   addresses of the library's thunks, in the order of `Thunk`
+//! 40  stub:  push r11, for the first thunk only; lea r11, [site]; jmp [address of its thunk]
+//!     pass:  pop r11, likewise
 //!     original: the displaced instructions, and a jump to those behind
 //!     site, at the next multiple of 8
 //! ```
 
 use heapledger_entries::{Patch, Plan, relocate};
 use heapledger_wire::entries::EntryKind;
-use heapledger_wire::redirection::{Jump, Site};
+use heapledger_wire::redirection::{Jump, Site, Thunk};
 
-/// The bytes of a stub before its trampoline: `push r11` (2), `lea` (7), `jmp` (6), `pop r11` (2).
-const BEFORE_ORIGINAL: usize = 17;
-const BEFORE_PASS: usize = 15;
+/// `push r11`.
+const PUSH: [u8; 2] = [0x41, 0x53];
+/// `pop r11`.
+const POP: [u8; 2] = [0x41, 0x5b];
+/// `lea r11, [rip + …]`, without the four bytes of its displacement.
+const LOAD: [u8; 3] = [0x4c, 0x8d, 0x1d];
+/// `jmp [rip + …]`, without the four bytes of its displacement.
+const JUMP: [u8; 2] = [0xff, 0x25];
+/// The most bytes of a stub before its trampoline.
+const BEFORE_ORIGINAL_MAX: usize = PUSH.len() + LOAD.len() + 4 + JUMP.len() + 4 + POP.len();
+/// The bytes before the first stub.
+const HEAD: usize = Thunk::ALL.len() * 8;
 
-/// The bytes of a stub before the instructions of its entry.
-pub(crate) const STUB_LENGTH: usize = BEFORE_PASS;
+/// The bytes of a stub for [`Thunk::Preserving`] before the instructions of its entry.
+pub(crate) const STUB_LENGTH: usize = BEFORE_ORIGINAL_MAX - POP.len();
 
-/// True for the code of a stub, as [`Stubs::place`] makes it.
+/// True for the code of a stub for [`Thunk::Preserving`], as [`Stubs::place`] makes it.
 pub(crate) fn is_stub(code: &[u8; STUB_LENGTH]) -> bool {
     matches!(code, [0x41, 0x53, 0x4c, 0x8d, 0x1d, _, _, _, _, 0xff, 0x25, ..])
+}
+
+/// The thunks that a library has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thunks {
+    /// All, as the preload library has.
+    All,
+    /// [`Thunk::Preserving`] only, as a library that is placed into a program.
+    Preserving,
 }
 
 /// The stubs of one allocator in one process.
@@ -30,52 +48,36 @@ pub(super) struct Stubs<'a> {
     plan: &'a Plan,
     bias: u64,
     thunk: u64,
+    thunks: Thunks,
 }
 
-/// A stub that has its place.
+/// A stub that has its place. All offsets are those of bytes from the beginning of the region.
 struct Stub<'a> {
     patch: &'a Patch,
-    /// The offset of its first byte.
     start: usize,
-    /// The offset of its site.
+    pass: usize,
+    original: usize,
     site: usize,
 }
 
 impl<'a> Stubs<'a> {
-    /// Prepares stubs for a module with this bias, which lead to the thunk at this address.
-    pub(super) fn new(plan: &'a Plan, bias: u64, thunk: u64) -> Stubs<'a> {
-        Stubs { plan, bias, thunk }
+    /// Prepares stubs for a module with this bias, which lead to the thunks. `thunk` is the address
+    /// of the first one.
+    pub(super) fn new(plan: &'a Plan, bias: u64, thunk: u64, thunks: Thunks) -> Stubs<'a> {
+        Stubs { plan, bias, thunk, thunks }
     }
 
     /// Returns the most bytes that the stubs have.
     pub(super) fn length_max(&self) -> usize {
-        8 + self.plan.code_length_max() + self.plan.patches.len() * (BEFORE_ORIGINAL + Site::LENGTH + 8)
+        HEAD + self.plan.code_length_max() + self.plan.patches.len() * (BEFORE_ORIGINAL_MAX + Site::LENGTH + 8)
     }
 
     /// Returns the bytes to put at an address, and the jumps. An entry whose instructions cannot be
     /// moved there is left out.
     pub(super) fn place(&mut self, address: u64, usable: u64) -> (Vec<u8>, Vec<Jump>) {
-        let mut code = self.thunk.to_le_bytes().to_vec();
-        let mut placed = Vec::new();
-        for patch in &self.plan.patches {
-            let start = code.len();
-            let original = address + (start + BEFORE_ORIGINAL) as u64;
-            let Ok(trampoline) = relocate(patch, patch.at.wrapping_add(self.bias), original) else { continue };
-            let site = (start + BEFORE_ORIGINAL + trampoline.len()).next_multiple_of(8);
-            // Distances are counted from the end of an instruction.
-            let to_site = (site - (start + 9)) as u32;
-            let to_thunk = (0_usize).wrapping_sub(start + BEFORE_PASS) as u32;
-            code.extend([0x41, 0x53, 0x4c, 0x8d, 0x1d]);
-            code.extend(to_site.to_le_bytes());
-            code.extend([0xff, 0x25]);
-            code.extend(to_thunk.to_le_bytes());
-            code.extend([0x41, 0x5b]);
-            code.extend(trampoline);
-            // Breakpoints, where nothing leads.
-            code.resize(site, 0xcc);
-            code.resize(site + Site::LENGTH, 0);
-            placed.push(Stub { patch, start, site });
-        }
+        let mut code: Vec<u8> = Thunk::ALL.iter().flat_map(|thunk| thunk.address(self.thunk).to_le_bytes()).collect();
+        let placed: Vec<Stub<'_>> =
+            self.plan.patches.iter().filter_map(|patch| self.push(patch, &mut code, address)).collect();
         let mut jumps = Vec::new();
         for stub in &placed {
             let kind = stub.patch.entry.kind;
@@ -86,8 +88,8 @@ impl<'a> Stubs<'a> {
             }
             let at = |offset: usize| address + offset as u64;
             let site = Site {
-                pass: at(stub.start + BEFORE_PASS),
-                original: at(stub.start + BEFORE_ORIGINAL),
+                pass: at(stub.pass),
+                original: at(stub.original),
                 nothrow: nothrow.unwrap_or(0),
                 usable,
                 kind: kind.number(),
@@ -100,13 +102,41 @@ impl<'a> Stubs<'a> {
         (code, jumps)
     }
 
+    /// Appends a stub, with room for its site. `None` if the entry's instructions cannot be moved
+    /// there.
+    fn push(&self, patch: &'a Patch, code: &mut Vec<u8>, address: u64) -> Option<Stub<'a>> {
+        let is_fast = patch.clobbers_all && self.thunks == Thunks::All;
+        let thunk = if is_fast { Thunk::of(patch.entry.kind) } else { Thunk::Preserving };
+        let (push, pop) = if thunk == Thunk::Preserving { (&PUSH[..], &POP[..]) } else { (&[][..], &[][..]) };
+        let start = code.len();
+        // Displacements are counted from the end of an instruction.
+        let after_load = start + push.len() + LOAD.len() + 4;
+        let pass = after_load + JUMP.len() + 4;
+        let original = pass + pop.len();
+        let from = patch.at.wrapping_add(self.bias);
+        let trampoline = relocate(patch, from, address + original as u64).ok()?;
+        let site = (original + trampoline.len()).next_multiple_of(8);
+        let to_thunk = (thunk as usize * 8).wrapping_sub(pass);
+        code.extend(push);
+        code.extend(LOAD);
+        code.extend(((site - after_load) as u32).to_le_bytes());
+        code.extend(JUMP);
+        code.extend((to_thunk as u32).to_le_bytes());
+        code.extend(pop);
+        code.extend(trampoline);
+        // Breakpoints, where nothing leads.
+        code.resize(site, 0xcc);
+        code.resize(site + Site::LENGTH, 0);
+        Some(Stub { patch, start, pass, original, site })
+    }
+
     /// Returns the address by which the original of another kind can be called: its trampoline, or
     /// its entry if that is not redirected.
     fn original_of(&self, kind: EntryKind, placed: &[Stub<'_>], address: u64) -> Option<u64> {
         let stub = placed.iter().find(|stub| stub.patch.entry.kind == kind);
         let refused = self.plan.refused.iter().find(|refused| refused.entry.kind == kind);
         let unpatched = || refused.map(|refused| refused.entry.at.wrapping_add(self.bias));
-        stub.map(|stub| address + (stub.start + BEFORE_ORIGINAL) as u64).or_else(unpatched)
+        stub.map(|stub| address + stub.original as u64).or_else(unpatched)
     }
 }
 

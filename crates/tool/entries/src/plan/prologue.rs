@@ -26,7 +26,7 @@ pub(super) fn read(module: &Module, entry: &Entry) -> Result<(u64, Vec<u8>), Ref
         return Err(Refusal::BranchTarget);
     }
     // Instructions that cannot be moved are found out by moving them, to an address nearby.
-    let patch = super::Patch { entry: entry.clone(), at, displaced };
+    let patch = super::Patch { entry: entry.clone(), at, displaced, clobbers_all: false };
     super::relocate(&patch, NEAR, NEAR + (1 << 20))?;
     Ok((at, patch.displaced))
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::allocator::{Evidence, Family};
 
 /// The address of the code in the modules below.
-const AT: u64 = 0x40_1000;
+pub(crate) const AT: u64 = 0x40_1000;
 
 /// Returns a module whose only segment is this code.
 pub(crate) fn module(code: &[u8]) -> Module {
@@ -46,7 +46,7 @@ fn decoded(code: &[u8], at: u64) -> Vec<Instruction> {
         let instruction = decoder.decode();
         assert!(!instruction.is_invalid());
         instructions.push(instruction);
-        if instruction.mnemonic() == Mnemonic::Jmp && instruction.is_ip_rel_memory_operand() {
+        if instruction.mnemonic() == Mnemonic::Jmp {
             break;
         }
     }
@@ -112,7 +112,7 @@ fn displaced_instructions_do_the_same_elsewhere() {
     let code = relocate(&patch, from, to).unwrap();
     let instructions = decoded(&code, to);
     assert_eq!(instructions[0].ip_rel_memory_address(), from + 7 + 0x100);
-    assert_eq!(address_at(&code, to, instructions[1].ip_rel_memory_address()), from + 7);
+    assert_eq!(instructions[1].near_branch64(), from + 7);
     // test edi, edi; je over the next function's beginning: becomes a long branch.
     let patch = planned(&[0x85, 0xff, 0x74, 0x20, 0x50, 0xc3]).unwrap();
     let code = relocate(&patch, from, to).unwrap();
@@ -121,6 +121,11 @@ fn displaced_instructions_do_the_same_elsewhere() {
     let patch = planned(&[0xe9, 0, 1, 0, 0]).unwrap();
     let code = relocate(&patch, from, to).unwrap();
     assert_eq!(decoded(&code, to)[0].near_branch64(), from + 5 + 0x100);
+    // Too far for a displacement: push rbp; mov rbp, rsp; push rbx; then a jump by an address.
+    let patch = planned(&[0x55, 0x48, 0x89, 0xe5, 0x53, 0xc3]).unwrap();
+    let code = relocate(&patch, from, 0x1000).unwrap();
+    let instructions = decoded(&code, 0x1000);
+    assert_eq!(address_at(&code, 0x1000, instructions[3].ip_rel_memory_address()), from + 5);
     // Too far for a memory operand.
     let patch = planned(&[0x48, 0x8b, 0x05, 0, 1, 0, 0, 0xc3]).unwrap();
     assert_eq!(relocate(&patch, from, 0x1000), Err(Refusal::Immovable));
@@ -135,7 +140,7 @@ fn a_displaced_call_returns_to_the_original() {
     let instructions = decoded(&code, to);
     assert_eq!(instructions[1].mnemonic(), Mnemonic::Push);
     assert_eq!(address_at(&code, to, instructions[1].ip_rel_memory_address()), from + 6);
-    assert_eq!(address_at(&code, to, instructions[2].ip_rel_memory_address()), from + 6 + 0x10);
+    assert_eq!(instructions[2].near_branch64(), from + 6 + 0x10);
     // call [rip + 0x10]
     let patch = planned(&[0xff, 0x15, 0x10, 0, 0, 0, 0xc3]).unwrap();
     let code = relocate(&patch, from, to).unwrap();

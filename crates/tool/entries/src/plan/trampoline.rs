@@ -4,7 +4,7 @@ use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, Instruction, InstructionBlock, Mnemonic,
 };
 
-use super::prologue::{ends, target};
+use super::prologue::{JUMP_LENGTH, ends, target};
 use super::{Patch, Refusal, TRAMPOLINE_LENGTH_MAX};
 
 /// Returns the trampoline of a patch: its displaced instructions, re-encoded for another address,
@@ -39,7 +39,7 @@ pub fn relocate(patch: &Patch, from: u64, to: u64) -> Result<Vec<u8>, Refusal> {
     let mut code = encode(&instructions, to)?;
     match call.as_ref() {
         Some(call) => push_call(&mut code, call, back, to)?,
-        None if !has_ended => push_jump(&mut code, back),
+        None if !has_ended => push_jump(&mut code, back, to),
         None => {}
     }
     if code.len() > TRAMPOLINE_LENGTH_MAX {
@@ -55,8 +55,14 @@ fn encode(instructions: &[Instruction], to: u64) -> Result<Vec<u8>, Refusal> {
     Ok(encoded.code_buffer)
 }
 
-/// Appends a jump to an address, which may be anywhere.
-fn push_jump(code: &mut Vec<u8>, to: u64) {
+/// Appends a jump to an address, which may be anywhere. `start` is the address of the code.
+fn push_jump(code: &mut Vec<u8>, to: u64, start: u64) {
+    let distance = to.wrapping_sub(start.wrapping_add((code.len() + JUMP_LENGTH) as u64)).cast_signed();
+    if let Ok(distance) = i32::try_from(distance) {
+        code.push(0xe9);
+        code.extend(distance.to_le_bytes());
+        return;
+    }
     // jmp [rip + 0], and the address behind it.
     code.extend([0xff, 0x25, 0, 0, 0, 0]);
     code.extend(to.to_le_bytes());
@@ -69,7 +75,7 @@ fn push_call(code: &mut Vec<u8>, call: &Instruction, back: u64, to: u64) -> Resu
     let jump = match target(call) {
         Some(target) => {
             let mut jump = vec![];
-            push_jump(&mut jump, target);
+            push_jump(&mut jump, target, at);
             jump
         }
         // Its operand would be another place once the return address is pushed.

@@ -12,7 +12,7 @@ fn entry(kind: EntryKind, at: u64) -> Entry {
 
 /// Returns a patch that displaces `push rbp; mov rbp, rsp; push rbx`.
 fn patch(kind: EntryKind, at: u64) -> Patch {
-    Patch { entry: entry(kind, at), at, displaced: vec![0x55, 0x48, 0x89, 0xe5, 0x53] }
+    Patch { entry: entry(kind, at), at, displaced: vec![0x55, 0x48, 0x89, 0xe5, 0x53], clobbers_all: false }
 }
 
 fn word(code: &[u8], at: usize) -> u64 {
@@ -29,7 +29,7 @@ fn site_of(code: &[u8], stub: usize) -> usize {
 fn a_plan_without_entries_has_no_stubs() {
     let plan = Plan::default();
     let (code, jumps) = Stubs::new(&plan, 0, 0x1234).place(0x10_0000, 0);
-    assert_eq!(code, 0x1234_u64.to_le_bytes());
+    assert_eq!(code, [0x1234_u64, 0x1274, 0x12b4, 0x12f4, 0x1334].map(u64::to_le_bytes).concat());
     assert!(jumps.is_empty());
 }
 
@@ -39,11 +39,30 @@ fn a_site_has_the_addresses_of_its_stub() {
         Plan { patches: vec![patch(EntryKind::Malloc, 0x1000), patch(EntryKind::Free, 0x2000)], refused: vec![] };
     let (code, jumps) = Stubs::new(&plan, BIAS, 0x1234).place(AT, 0x77);
     assert_eq!(jumps.iter().map(|jump| jump.address).collect::<Vec<_>>(), [BIAS + 0x1000, BIAS + 0x2000]);
-    let site = site_of(&code, 8);
-    assert_eq!(word(&code, site), AT + 8 + BEFORE_PASS as u64);
-    assert_eq!(word(&code, site + 8), AT + 8 + BEFORE_ORIGINAL as u64);
+    let site = site_of(&code, HEAD);
+    assert_eq!(word(&code, site), AT + HEAD as u64 + 15);
+    assert_eq!(word(&code, site + 8), AT + HEAD as u64 + 17);
     assert_eq!((word(&code, site + 16), word(&code, site + 24)), (0, 0x77));
     assert_eq!(code[site + 32], EntryKind::Malloc.number());
+}
+
+/// An entry that changes all registers has the thunk of its kind, and a stub that pushes nothing: a
+/// call goes on in the original with the stack as it was.
+#[test]
+fn an_entry_that_changes_all_registers_has_the_thunk_of_its_kind() {
+    let kinds = [EntryKind::Malloc, EntryKind::Delete, EntryKind::Realloc];
+    for (kind, thunk) in kinds.into_iter().zip([Thunk::Malloc, Thunk::Free, Thunk::Other]) {
+        let plan = Plan { patches: vec![Patch { clobbers_all: true, ..patch(kind, 0x1000) }], refused: vec![] };
+        let (code, jumps) = Stubs::new(&plan, BIAS, 0x1000).place(AT, 0);
+        assert_eq!(jumps.len(), 1);
+        let code_of = &code[HEAD..];
+        assert_eq!((&code_of[..3], &code_of[7..9]), (&LOAD[..], &JUMP[..]));
+        let site = HEAD + 7 + u32::from_le_bytes(code_of[3..7].try_into().unwrap()) as usize;
+        assert_eq!((word(&code, site), word(&code, site + 8)), (AT + HEAD as u64 + 13, AT + HEAD as u64 + 13));
+        let to_thunk = i32::from_le_bytes(code_of[9..13].try_into().unwrap());
+        let at = usize::try_from(HEAD as i32 + 13 + to_thunk).unwrap();
+        assert_eq!(word(&code, at), thunk.address(0x1000), "{kind:?}");
+    }
 }
 
 /// The sibling is called by its trampoline, or by its entry if that is not redirected. `malloc` is
@@ -54,7 +73,7 @@ fn functions_that_throw_call_their_nothrow_form() {
     let placed = |patches: Vec<Patch>, refused: Vec<Refused>| {
         let plan = Plan { patches, refused };
         let (code, jumps) = Stubs::new(&plan, BIAS, 0x1234).place(AT, 0);
-        let site = site_of(&code, 8);
+        let site = site_of(&code, HEAD);
         jumps.iter().any(|jump| jump.address == BIAS + 0x1000).then(|| word(&code, site + 16))
     };
     assert_eq!(placed(vec![throwing()], vec![]), None);
@@ -62,7 +81,7 @@ fn functions_that_throw_call_their_nothrow_form() {
     let refused = Refused { entry: entry(EntryKind::NewAlignedNothrow, 0x3000), reason: Refusal::TooShort };
     assert_eq!(placed(vec![throwing()], vec![refused]), Some(BIAS + 0x3000));
     let both = placed(vec![throwing(), patch(EntryKind::NewAlignedNothrow, 0x3000)], vec![]).unwrap();
-    assert!((AT + 8 + BEFORE_ORIGINAL as u64 + 1..AT + 0x200).contains(&both), "{both:#x}");
+    assert!((AT + (HEAD + BEFORE_ORIGINAL_MAX) as u64 + 1..AT + 0x200).contains(&both), "{both:#x}");
 }
 
 /// A kind that throws and has no nothrow form calls no function that merely has the same kind of

@@ -1,0 +1,157 @@
+//! x86-64: the thunk that preserves registers.
+//!
+//! It is the first one of the preload library, and the only one of a library that is placed into a
+//! program.
+
+use core::arch::naked_asm;
+use core::mem::offset_of;
+
+#[cfg(placed)]
+use heapledger_core::thread_slots as slots;
+use heapledger_wire::redirection::Site;
+
+use super::words;
+use crate::calls;
+
+/// The bytes that the thunk takes for the vector registers, and for what it keeps.
+const AREA: usize = if cfg!(placed) { 144 } else { 128 };
+
+/// The thunk, to which every stub jumps. It is not to be called otherwise.
+#[cfg(placed)]
+pub const THUNK: unsafe extern "C" fn() = preserving;
+
+/// Returns the address of the thunk.
+#[cfg(placed)]
+pub fn thunk_address() -> u64 {
+    (preserving as *const ()).expose_provenance() as u64
+}
+
+/// Pushes a register, and says so to unwinders.
+macro_rules! push {
+    ($register:literal) => {
+        concat!("push ", $register, "\n.cfi_adjust_cfa_offset 8")
+    };
+}
+
+#[cfg(not(placed))]
+pub(super) use push;
+
+/// Pops a register, and says so to unwinders.
+macro_rules! pop {
+    ($register:literal) => {
+        concat!("pop ", $register, "\n.cfi_adjust_cfa_offset -8")
+    };
+}
+#[cfg(not(placed))]
+pub(super) use pop;
+
+/// Defines the thunk, with these further operands of its assembly.
+macro_rules! define_preserving {
+    ($($operands:tt)*) => {
+        /// [`Thunk::Preserving`]: restores every register but rax, and rax as well if the function has no
+        /// result. gcc lets callers in the same file keep values in registers that the original leaves
+        /// alone (`-fipa-ra`), and leave the stack pointer at any multiple of 8. Of the vector registers,
+        /// this loaded object uses the first eight only, which the test `laws` checks; the original may use
+        /// what it likes.
+        #[unsafe(naked)]
+        pub(super) unsafe extern "C" fn preserving() {
+            naked_asm!(
+                // The stub has pushed r11. So unwinders find the program's caller, where they start inside
+                // of the allocator.
+                ".cfi_startproc\n.cfi_def_cfa_offset 16",
+                push!("r10"),
+                words::begin!(),
+                push!("r8"),
+                push!("rcx"),
+                push!("rdx"),
+                push!("rsi"),
+                push!("rdi"),
+                push!("rax"),
+                "mov rdi, rsp",
+                "mov rsi, r11",
+                "mov rdx, rbp",
+                // A caller in the same file may know that the original needs no aligned stack
+                // (`-fipa-stack-alignment`).
+                push!("rbp"),
+                ".cfi_rel_offset rbp, 0",
+                "mov rbp, rsp\n.cfi_def_cfa_register rbp",
+                "sub rsp, {area}",
+                "and rsp, -16",
+                words::keep!(),
+                "movaps xmmword ptr [rsp], xmm0",
+                "movaps xmmword ptr [rsp + 16], xmm1",
+                "movaps xmmword ptr [rsp + 32], xmm2",
+                "movaps xmmword ptr [rsp + 48], xmm3",
+                "movaps xmmword ptr [rsp + 64], xmm4",
+                "movaps xmmword ptr [rsp + 80], xmm5",
+                "movaps xmmword ptr [rsp + 96], xmm6",
+                "movaps xmmword ptr [rsp + 112], xmm7",
+                "call {call}",
+                words::end!(),
+                "movaps xmm0, xmmword ptr [rsp]",
+                "movaps xmm1, xmmword ptr [rsp + 16]",
+                "movaps xmm2, xmmword ptr [rsp + 32]",
+                "movaps xmm3, xmmword ptr [rsp + 48]",
+                "movaps xmm4, xmmword ptr [rsp + 64]",
+                "movaps xmm5, xmmword ptr [rsp + 80]",
+                "movaps xmm6, xmmword ptr [rsp + 96]",
+                "movaps xmm7, xmmword ptr [rsp + 112]",
+                "mov rsp, rbp\n.cfi_def_cfa_register rsp",
+                pop!("rbp"),
+                ".cfi_restore rbp",
+                "test rax, rax",
+                "jnz 3f",
+                pop!("rax"),
+                pop!("rdi"),
+                pop!("rsi"),
+                pop!("rdx"),
+                pop!("rcx"),
+                pop!("r8"),
+                pop!("r9"),
+                pop!("r10"),
+                pop!("r11"),
+                "ret",
+                // Nested.
+                "2:",
+                words::nested!(),
+                "jmp qword ptr [r11 + {pass}]",
+                // On in the original, whose address takes the slot of r9. It is read from below the stack
+                // pointer: signal handlers leave 128 bytes there alone (System V psABI, the red zone).
+                "3: .cfi_def_cfa_offset 80",
+                "mov r9, qword ptr [rsp + 48]",
+                "mov qword ptr [rsp + 48], rdx",
+                pop!("rax"),
+                pop!("rdi"),
+                pop!("rsi"),
+                pop!("rdx"),
+                pop!("rcx"),
+                pop!("r8"),
+                "add rsp, 8\n.cfi_adjust_cfa_offset -8",
+                pop!("r10"),
+                "jmp qword ptr [rsp - 16]",
+                words::slow!(),
+                call = sym calls::call,
+                pass = const offset_of!(Site, pass),
+                area = const AREA,
+                $($operands)*
+            )
+        }
+    };
+}
+
+#[cfg(not(placed))]
+define_preserving!();
+#[cfg(placed)]
+define_preserving! {
+    multiplier = const slots::MULTIPLIER,
+    hash_shift = const 64 - slots::SLOTS_BITS,
+    slot_bits = const slots::SLOT_LENGTH_BITS,
+    table = sym slots::TABLE,
+    thread_id_at = sym slots::THREAD_ID_AT,
+    thread = const offset_of!(slots::ThreadSlot, thread),
+    id = const offset_of!(slots::ThreadSlot, id),
+    outermost = const offset_of!(slots::ThreadSlot, outermost),
+    site = const offset_of!(slots::ThreadSlot, site),
+    inside = const offset_of!(slots::ThreadSlot, inside),
+    enter = sym slots::enter,
+}
