@@ -25,8 +25,8 @@ const LIBRARIES: [(&str, &str, &str); 6] = [
     ("replay-player", "replay_player", "HEAPLEDGER_PLAYER_LIBRARY"),
 ];
 
-/// The library that is placed into programs: its package, file and variable. It is built apart, with
-/// another configuration of the crates that it has in common with the others.
+/// The library that is placed into programs: its package, file and variable. It is built apart,
+/// with another configuration of the crates that it has in common with the others.
 const PLACED: (&str, &str, &str) = ("placed", "placed", "HEAPLEDGER_PLACED_LIBRARY");
 
 /// A name of a package, of a file and of a variable.

@@ -122,8 +122,9 @@ pub static TABLE: [ThreadSlot; SLOTS] = [const { ThreadSlot::free() }; SLOTS];
 /// recorded.
 static NO_SLOT: ThreadSlot = ThreadSlot::free();
 
-/// The distance from the thread pointer to the word with the thread's id in the kernel. 0, where the
-/// thread pointer itself is, until [`find_thread_ids`] has found it: then slots are never reset.
+/// The distance from the thread pointer to the word with the thread's id in the kernel. 0, where
+/// the thread pointer itself is, until [`find_thread_ids`] has found it: then slots are never
+/// reset.
 pub static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// A `fn(usize)`, or null.
@@ -160,8 +161,8 @@ pub extern "C" fn enter(thread: usize) -> *const ThreadSlot {
 }
 
 /// Finds where the C library keeps the kernel's ids of threads. Call once, in the first thread,
-/// inside of a call of a redirected entry. Sources: `struct pthread` of musl 1.2 (the id follows six
-/// words), and of glibc from 2.11 on (the id follows the head of 704 bytes and two words).
+/// inside of a call of a redirected entry. Sources: `struct pthread` of musl 1.2 (the id follows
+/// six words), and of glibc from 2.11 on (the id follows the head of 704 bytes and two words).
 pub fn find_thread_ids() {
     const OF_MUSL: usize = 0x30;
     const OF_GLIBC: usize = 0x2d0;
@@ -181,9 +182,9 @@ pub fn find_thread_ids() {
 /// Returns the word at a distance from the thread pointer.
 fn thread_id(thread: usize, distance: usize) -> u32 {
     // SAFETY: `read` requires a readable, aligned word: `distance` is 0 for the thread pointer
-    // itself, or was found to be that of the id in the first thread, and the C library's descriptors
-    // of all threads have one layout. Both distances are multiples of 8, and so is the pointer.
-    // Volatile, since the C library writes it.
+    // itself, or was found to be that of the id in the first thread, and the C library's
+    // descriptors of all threads have one layout. Both distances are multiples of 8, and so is the
+    // pointer. Volatile, since the C library writes it.
     unsafe { ptr::with_exposed_provenance::<u32>(thread.wrapping_add(distance)).read_volatile() }
 }
 

@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char};
 use heapledger_core::arch::{self, nr};
 use heapledger_core::program::Obstacle;
 use heapledger_core::{sandbox, sys};
-use heapledger_recorder::connect;
+use heapledger_recorder::follow::follow;
 use heapledger_recorder::hook::processes::{self, Exec};
 use heapledger_recorder::session;
 
@@ -73,15 +73,15 @@ unsafe extern "C" fn thunk() {
 unsafe extern "C" fn execute(path: *const c_char, arguments: usize, environment: usize) -> isize {
     heapledger_placed_starts();
     let call = || {
-        // SAFETY: the program makes this call, with these arguments; if it succeeds, nothing of this
-        // process is left. In a sandbox it is made as well.
+        // SAFETY: the program makes this call, with these arguments; if it succeeds, nothing of
+        // this process is left. In a sandbox it is made as well.
         unsafe { arch::syscall(nr::EXECVE, [path.addr(), arguments, environment, 0, 0, 0]) }
     };
     if sandbox::is_entered() || !session::is_on() {
         return call();
     }
     let since = arch::ticks();
-    let followed = connect::follow(path.addr() as u64);
+    let followed = follow(path.addr() as u64);
     let obstacle = followed.as_ref().err().and_then(|&number| obstacle(number));
     // Without an answer, it is not known what the path is, or whether there is one.
     let is_announced = followed.is_ok() || obstacle.is_some();

@@ -1,46 +1,25 @@
 //! Start: at the first call of a redirected entry.
 
 use core::cell::UnsafeCell;
-use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::hooks::{self, Observer, dispatch_path};
 use heapledger_core::sys;
-use heapledger_core::thread_slots::{self, ThreadSlot};
+use heapledger_core::thread_slots;
 use heapledger_recorder::block::ThreadBlock;
 use heapledger_recorder::connect::{self, Address};
 use heapledger_recorder::hook::sample;
 use heapledger_recorder::{observer, process, session};
 use heapledger_unwind::modules::{self, Listed};
-use heapledger_wire::VERSION;
-use heapledger_wire::placed::{Description, Parameters, Slots};
+use heapledger_wire::placed::Parameters;
 
 /// The parameters, which the tool writes.
-struct ParametersCell(UnsafeCell<Parameters>);
+pub(crate) struct ParametersCell(UnsafeCell<Parameters>);
 // SAFETY: written by the tool only, before any code of this library runs.
 unsafe impl Sync for ParametersCell {}
 
-#[used]
-static PARAMETERS: ParametersCell = ParametersCell(UnsafeCell::new(Parameters::NONE));
-
-/// The description by which the tool finds all else.
-#[unsafe(no_mangle)]
-#[used]
-pub static heapledger_placed: Description = Description {
-    version: VERSION as u64,
-    thunk: heapledger_redirect::THUNK,
-    parameters: (&raw const PARAMETERS).cast(),
-    exec: crate::exec::THUNK,
-    mappings: heapledger_core::sys::mappings::list(),
-    slots: Slots {
-        table: (&raw const thread_slots::TABLE).cast(),
-        multiplier: thread_slots::MULTIPLIER,
-        bits: thread_slots::SLOTS_BITS as u64,
-        length: 1 << thread_slots::SLOT_LENGTH_BITS,
-        inside_at: offset_of!(ThreadSlot, inside) as u64,
-    },
-};
+pub(crate) static PARAMETERS: ParametersCell = ParametersCell(UnsafeCell::new(Parameters::NONE));
 
 /// The process, in the upper half, and the thread that starts, or has started; 0 before.
 static STARTER: AtomicU64 = AtomicU64::new(0);

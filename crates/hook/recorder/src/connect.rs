@@ -5,7 +5,6 @@
 //! helper thread with a descriptor table of its own does the talking and the mapping.
 
 mod entries;
-mod follow;
 mod modules;
 
 use core::ptr::NonNull;
@@ -24,7 +23,6 @@ use heapledger_wire::session::{
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
 
 pub use entries::{LaterEntries, request_entries, request_later_entries, set_entries_missed};
-pub use follow::{Follower, follow};
 pub(crate) use modules::request_modules;
 
 use crate::rings;
@@ -170,7 +168,7 @@ pub struct RequestArguments {
 }
 
 /// The time for which the recorder is waited for.
-enum Timeout {
+pub(crate) enum Timeout {
     /// As long as the session page says.
     Heartbeat(&'static SessionPage, Watchdog),
     /// A number of nanoseconds, whether the recorder is at work or not: for the time before there
@@ -205,7 +203,7 @@ impl Timeout {
     }
 
     /// Returns the time for which a plan is asked for, before there is a session page.
-    fn of_entries(address: &Address) -> Timeout {
+    pub(crate) fn of_entries(address: &Address) -> Timeout {
         if address.waits { Timeout::Never } else { Timeout::Entries(Self::FIXED_NANOSECONDS, Watchdog::new(0)) }
     }
 
@@ -267,7 +265,7 @@ pub fn request(
 /// True if the program has `count` free descriptors. Checked before the request, because an answer
 /// for which there is no room would leave an image behind that nobody writes to. Other obstacles,
 /// such as a sandbox, are left for the request itself to meet.
-fn has_free_descriptors(count: i32) -> bool {
+pub(crate) fn has_free_descriptors(count: i32) -> bool {
     const EMFILE: Errno = Errno(24);
     fn can_duplicate(fd: i32, count: i32) -> bool {
         if count == 0 {
@@ -322,7 +320,7 @@ fn ask(address: &Address, page: Option<&'static SessionPage>, arguments: Request
     })
 }
 
-fn message(address: &Address, arguments: RequestArguments) -> Request {
+pub(crate) fn message(address: &Address, arguments: RequestArguments) -> Request {
     let RequestArguments { kind, image, fork, node_base } = arguments;
     let thread = sys::thread_id();
     let (allocator, allocator_version) = allocator();
@@ -409,7 +407,7 @@ pub(crate) unsafe fn unmap_ring(ring: Ring) {
 }
 
 /// Received descriptors; closed when dropped.
-struct Descriptors {
+pub(crate) struct Descriptors {
     fds: [i32; Descriptors::MAX],
     count: usize,
 }
@@ -438,7 +436,7 @@ impl Drop for Descriptors {
 const AF_UNIX: u16 = 1;
 
 #[derive(Debug)]
-struct Socket(i32);
+pub(crate) struct Socket(i32);
 
 impl Drop for Socket {
     fn drop(&mut self) {
@@ -470,7 +468,7 @@ impl Socket {
         }
     }
 
-    fn connect(address: &Address, timeout: &mut Timeout) -> Result<Socket, Errno> {
+    pub(crate) fn connect(address: &Address, timeout: &mut Timeout) -> Result<Socket, Errno> {
         let socket = Socket::open()?;
         socket.limit_waits();
         // `struct sockaddr_un`: family, a zero byte for the abstract namespace, then the name,
@@ -519,7 +517,7 @@ impl Socket {
         if credentials.uid == own || credentials.uid == 0 { Ok(()) } else { Err(ECONNREFUSED) }
     }
 
-    fn send(&self, request: &Request, timeout: &mut Timeout) -> Result<(), Errno> {
+    pub(crate) fn send(&self, request: &Request, timeout: &mut Timeout) -> Result<(), Errno> {
         const MSG_NOSIGNAL: usize = 0x4000;
         let bytes: [u8; REQUEST_LENGTH] = request.to_bytes();
         retry(timeout, || {
@@ -530,7 +528,7 @@ impl Socket {
         .map(drop)
     }
 
-    fn receive(&self, timeout: &mut Timeout) -> Result<(Answer, Descriptors), Refusal> {
+    pub(crate) fn receive(&self, timeout: &mut Timeout) -> Result<(Answer, Descriptors), Refusal> {
         const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
         const SOL_SOCKET: i32 = 1;
         const SCM_RIGHTS: i32 = 1;

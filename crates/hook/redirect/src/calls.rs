@@ -104,8 +104,8 @@ fn is_started() -> bool {
 /// The first address of the allocator's own code, and its length.
 static OWN_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Does not notify the observers of frees that code between two addresses makes: the allocator frees
-/// blocks there that have been freed before.
+/// Does not notify the observers of frees that code between two addresses makes: the allocator
+/// frees blocks there that have been freed before.
 pub fn set_own_code(start: u64, end: u64) {
     let [first, length] = &OWN_CODE;
     first.store(start, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What the library that the recorder places into a program is given.
+//! The parameters of the library that the recorder places into a program.
 //!
 //! The tool maps the library's segments in the program, and relocates them. The library exports one
 //! variable, the [`Description`], by which the tool finds the thunk to which redirected entries
@@ -85,7 +85,7 @@ pub struct PlacedModule {
     pub eh_frame_hdr: u64,
 }
 
-/// What the library is given: 64-bit words in the byte order of the processor.
+/// The parameters of the library: 64-bit words in the byte order of the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Parameters {

@@ -50,10 +50,11 @@ codes! {
 
     /// The program is statically linked
     Static = 1 {
-        cause: "The program file names no dynamic linker. Recording begins with a library that the dynamic linker loads into \
-                the program (LD_PRELOAD); here is none that would.",
+        cause: "The program file names no dynamic linker that would load the recorder's library (LD_PRELOAD). `record` places \
+                it into such a program by itself, if it is the command, or another static program has started it, and if \
+                the functions of its allocator are found (docs/static.md).",
         consequence: "The program runs as always, and nothing of it is recorded; nor of what it starts.",
-        remedy: "Link it dynamically: without `-static`; in Rust without the target feature crt-static and not for a musl \
+        remedy: "Record it as the command itself: `heapledger record -- PROGRAM`. Do not strip it. Or link it dynamically: without `-static`; in Rust without the target feature crt-static and not for a musl \
                  target; in Go with cgo.",
     }
     /// The program runs with other rights than yours

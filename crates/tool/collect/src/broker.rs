@@ -133,7 +133,7 @@ struct State {
     inbox: Arc<Inbox>,
     pool: Arc<Pool>,
     ring_capacity: usize,
-    /// What following programs takes, if they are followed.
+    /// The means to follow programs, if they are followed.
     follow: Option<Arc<Follow>>,
     orders: Receiver<Sender<()>>,
     wake: Arc<OwnedFd>,
@@ -342,7 +342,7 @@ impl State {
             if let (Some(follow), Some((pid, _)), Ok(connection)) =
                 (&self.follow, self.peer(connection.as_fd()), connection.try_clone())
             {
-                Arc::clone(follow).answer(pid, &request, connection);
+                Arc::clone(follow).answer(pid, &request, connection, send);
             }
             return true;
         }
@@ -590,7 +590,7 @@ fn is_equal(one: &[u8; NAME_LENGTH], other: &[u8; NAME_LENGTH]) -> bool {
 }
 
 /// Sends an answer without waiting. A new connection has room for it, unless the client misbehaves.
-pub(crate) fn send(connection: &OwnedFd, answer: Answer, descriptors: &[OwnedFd]) {
+fn send(connection: &OwnedFd, answer: Answer, descriptors: &[OwnedFd]) {
     let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -18,9 +18,11 @@ use heapledger_inject::{ExecStop, Followed, Follower, InjectError};
 use heapledger_wire::session::{Answer, REQUEST_LENGTH, Request};
 use rustix::process::Pid;
 
-use crate::broker::send;
 use crate::launch::{INTERPRETERS_MAX, Way, has_capabilities, way, with_additions};
 use crate::placed::Placement;
+
+/// Sends an answer, without waiting.
+type Send = fn(&OwnedFd, Answer, &[OwnedFd]);
 
 /// All that recording an executed program takes.
 #[derive(Debug)]
@@ -39,7 +41,7 @@ pub(crate) struct Follow {
 impl Follow {
     /// Answers a process that is about to execute a program, in a thread of its own, which follows
     /// it there.
-    pub(crate) fn answer(self: Arc<Follow>, pid: u32, request: &Request, connection: OwnedFd) {
+    pub(crate) fn answer(self: Arc<Follow>, pid: u32, request: &Request, connection: OwnedFd, send: Send) {
         let (thread, path) = (request.thread, request.thunk);
         let refused = Answer { refused: 1, image: 0, common_length: 0, ring_length: 0 };
         let follow = move || {

@@ -79,8 +79,8 @@ impl<'a> Launch<'a> {
         way(&self.file, INTERPRETERS_MAX)
     }
 
-    /// Starts the program. If `is_traced`, it stops before its first instruction, and this thread is
-    /// its tracer.
+    /// Starts the program. If `is_traced`, it stops before its first instruction, and this thread
+    /// is its tracer.
     fn spawn(
         &self,
         library: Option<(&Library, &Path)>,
@@ -187,8 +187,8 @@ fn environment(library: &Library, path: &Path, session: Option<&OsStr>) -> Vec<C
     entries.iter().map(|entry| text(entry)).collect()
 }
 
-/// Returns an environment in its order, with the libraries at the front of `LD_PRELOAD`, the session
-/// if there is one, and the names of hook libraries if there are any.
+/// Returns an environment in its order, with the libraries at the front of `LD_PRELOAD`, the
+/// session if there is one, and the names of hook libraries if there are any.
 pub(crate) fn with_additions(
     mut entries: Vec<OsString>,
     library: &Path,

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use heapledger_inject::{ExecStop, Image, InjectError};
+use heapledger_inject::{ExecStop, Image, InjectError, Tracee};
 use heapledger_wire::placed::{Parameters, SYMBOL};
 use heapledger_wire::redirection::{Jump, Region};
 use rustix::process::Pid;
@@ -67,10 +67,17 @@ impl PlacementError {
 }
 
 impl Placement<'_> {
-    /// Waits until a child that this thread traces has executed its program, places the library, and
-    /// lets the program run. If there is an error, it runs as it is.
+    /// Waits until a child that this thread traces has executed its program, places the library,
+    /// and lets the program run. If there is an error, it runs as it is.
     pub(crate) fn place(&self, pid: Pid) -> Result<(), PlacementError> {
-        let mut stop = ExecStop::wait(pid)?;
+        let mut stop = match ExecStop::wait(pid) {
+            Ok(stop) => stop,
+            Err(error) => {
+                // If it has not ended, it must not stay stopped.
+                let _ = Tracee::new(pid).detach();
+                return Err(error.into());
+            }
+        };
         let placed = self.place_in(&mut stop, pid.as_raw_pid() as u32);
         stop.release()?;
         placed
@@ -119,15 +126,17 @@ impl Placement<'_> {
             return Err(PlacementError::OtherVersion);
         }
         stop.place(&loaded)?;
-        for (_, jump) in jumps {
-            stop.tracee().write(jump.address, &jump.jump)?;
+        // From the first jump on, the library has to stay. A jump has been written, or nothing has.
+        let written: Vec<_> = jumps.iter().map(|(_, jump)| stop.tracee().write(jump.address, &jump.jump)).collect();
+        match written.iter().any(Result::is_ok) {
+            true => Ok(()),
+            false => Ok(written.into_iter().collect::<Result<(), _>>()?),
         }
-        Ok(())
     }
 }
 
-/// Maps the stubs, and returns the jumps that lead to them with their indexes, as far as the code is
-/// there that they replace.
+/// Maps the stubs, and returns the jumps that lead to them with their indexes, as far as the code
+/// is there that they replace.
 fn place_stubs<'p>(stop: &mut ExecStop, parts: &'p Parts) -> Result<Vec<(usize, &'p Jump)>, PlacementError> {
     let mut failed = None;
     let mut is_mapped = |region: &&Region| {

@@ -177,8 +177,8 @@ pub(crate) struct Parts {
     pub(crate) allocator: AllocatorKind,
 }
 
-/// Adds stubs for the system call execve of a statically linked program, which lead to `exec`. Without
-/// room for them, or if the C library makes the call in another way, it is left alone.
+/// Adds stubs for the system call execve of a statically linked program, which lead to `exec`.
+/// Without room for them, or if the C library makes the call in another way, it is left alone.
 pub(crate) fn add_exec(parts: &mut Parts, pid: u32, exec: u64) {
     let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let Some(mut mappings) = Mappings::of(pid) else { return };
@@ -446,8 +446,8 @@ pub struct RedirectedAllocator {
     pub refused: Vec<String>,
 }
 
-/// Returns the allocators inside of a statically linked program's file that a recording redirects, as
-/// [`redirected_allocators`] does.
+/// Returns the allocators inside of a statically linked program's file that a recording redirects,
+/// as [`redirected_allocators`] does.
 pub fn placed_allocators(program: &Path) -> Vec<RedirectedAllocator> {
     allocators_of_file(program, Linking::Static)
 }

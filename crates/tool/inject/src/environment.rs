@@ -17,9 +17,9 @@ const TEXT_MAX: usize = 128 << 10;
 const WRITTEN_MAX: usize = 96 << 10;
 
 impl ExecStop {
-    /// Gives the program another environment: `change` is given the entries, `NAME=VALUE` as a rule,
-    /// and returns those that the program is to have. What the kernel knows of the environment
-    /// stays.
+    /// Gives the program another environment: `change` is given the entries, `NAME=VALUE` as a
+    /// rule, and returns those that the program is to have. What the kernel knows of the
+    /// environment stays.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl ExecStop {
             texts.push(text(self.tracee(), at)?);
         }
         let changed = change(texts.clone());
-        // What stays keeps its place.
+        // Entries that stay keep their places.
         let known = |entry: &Vec<u8>| Some(stack.variables[texts.iter().position(|text| text == entry)?]);
         let fresh: usize = changed.iter().filter(|entry| known(entry).is_none()).map(|entry| entry.len() + 1).sum();
         let words = 1 + stack.arguments.len() + 1 + changed.len() + 1 + stack.auxiliary.len();

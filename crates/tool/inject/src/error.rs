@@ -26,7 +26,7 @@ pub enum InjectError {
     /// A system call that the process was made to make failed.
     #[error("the process cannot {what}: {source}")]
     Call {
-        /// What was attempted in the process.
+        /// The attempt, as the rest of "the process cannot …".
         what: &'static str,
         /// The reason.
         source: io::Error,

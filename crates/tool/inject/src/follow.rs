@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::Pid;
 
 use crate::error::{InjectError, Result};
 use crate::launch::ExecStop;
-use crate::remote::Tracee;
+use crate::remote::{Tracee, has_ended};
 
 /// The interval at which the process is asked whether it has executed the program.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
-/// A process that is traced until it has executed a program. Nothing of that is visible to it: it is
-/// not stopped, and signals are delivered as ever.
+/// A process that is traced until it has executed a program. Nothing of that is visible to it: it
+/// is not stopped, and signals are delivered as ever.
 #[derive(Debug)]
 pub struct Follower {
     process: Pid,
@@ -50,7 +50,7 @@ impl Follower {
     /// # Errors
     ///
     /// Fails if the process ends before.
-    pub fn wait(mut self, mut is_to_be_left: impl FnMut() -> bool) -> Result<Followed> {
+    pub fn wait(self, mut is_to_be_left: impl FnMut() -> bool) -> Result<Followed> {
         let mut is_left = false;
         loop {
             if let Some(stop) = self.tracee.take_stop() {
@@ -75,7 +75,8 @@ impl Follower {
             if self.tracee.pid() != self.process && Tracee::new(self.process).take_stop().is_some_and(is_exec) {
                 return executed(self.process);
             }
-            if self.has_ended() {
+            // Of the two, only the one that is traced can be asked about.
+            if has_ended(self.tracee.pid()) && has_ended(self.process) {
                 return Err(InjectError::Gone);
             }
             if !is_left && is_to_be_left() {
@@ -84,13 +85,6 @@ impl Follower {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-    }
-
-    fn has_ended(&mut self) -> bool {
-        let what = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        matches!(waitid(WaitId::Pid(self.process), what), Ok(Some(_)))
-            || rustix::process::test_kill_process(self.process).is_err()
-            || is_zombie(self.process)
     }
 }
 
@@ -106,12 +100,6 @@ fn executed(process: Pid) -> Result<Followed> {
 
 fn is_exec(stop: crate::remote::Stop) -> bool {
     stop.event == libc::PTRACE_EVENT_EXEC
-}
-
-/// True if a process has ended, and its parent has not asked for its status.
-fn is_zombie(pid: Pid) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
-    status.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 #[cfg(test)]

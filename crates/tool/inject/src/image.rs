@@ -155,8 +155,8 @@ impl<'a> Image<'a> {
         Ok(relocations)
     }
 
-    /// Returns the library as it is to be in memory, from this address on: a multiple of the size of
-    /// a page, with room for [`length`](Image::length) bytes. Weak symbols are 0.
+    /// Returns the library as it is to be in memory, from this address on: a multiple of the size
+    /// of a page, with room for [`length`](Image::length) bytes. Weak symbols are 0.
     ///
     /// # Errors
     ///
@@ -283,7 +283,8 @@ impl Loaded {
         Some(u64::from_le_bytes(*segment.bytes.get(offset..)?.first_chunk()?))
     }
 
-    /// Writes bytes to an address of the process. False if the library has no writable memory there.
+    /// Writes bytes to an address of the process. False if the library has no writable memory
+    /// there.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> bool {
         let is_writable = |segment: &&Segment| segment.is_writable && segment.contains(address);
         let can_be_written = self.segments.iter().find(is_writable).is_some();

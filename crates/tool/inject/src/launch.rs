@@ -30,8 +30,8 @@ pub struct ExecStop {
 }
 
 impl ExecStop {
-    /// Waits until a child that has called [`trace_me`] has executed its program. Call in the thread
-    /// that made the child.
+    /// Waits until a child that has called [`trace_me`] has executed its program. Call in the
+    /// thread that made the child.
     ///
     /// # Errors
     ///

@@ -135,12 +135,10 @@ impl Tracee {
                 unsafe { libc::waitpid(self.pid.as_raw_pid(), &raw mut status, libc::__WALL | libc::WNOHANG) };
                 return Ok(signal);
             }
-            // The end of the process is left for whoever waits for it.
-            let what = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            match waitid(WaitId::Pid(self.pid), what) {
-                Ok(Some(_)) | Err(rustix::io::Errno::CHILD) => return Err(InjectError::Gone),
-                Ok(None) | Err(_) => std::thread::sleep(POLL_INTERVAL),
+            if has_ended(self.pid) {
+                return Err(InjectError::Gone);
             }
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -286,9 +284,20 @@ impl Tracee {
     /// `address` and `data` are what the request requires.
     pub(crate) unsafe fn request(&self, request: libc::c_uint, address: u64, data: *mut c_void) -> io::Result<()> {
         let address: *mut c_void = ptr::without_provenance_mut(address as usize);
-        // SAFETY: `ptrace` requires arguments that suit the request: this function's `# Safety`. The
-        // address is one of the other process.
+        // SAFETY: `ptrace` requires arguments that suit the request: this function's `# Safety`.
+        // The address is one of the other process.
         let result = unsafe { libc::ptrace(request, self.pid.as_raw_pid(), address, data) };
         if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// True if a traced process has ended. Its end is left for whoever waits for it.
+pub(crate) fn has_ended(pid: Pid) -> bool {
+    let what = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match waitid(WaitId::Pid(pid), what) {
+        // A stop of a traced process is reported, too, whatever is asked for.
+        Ok(Some(status)) => status.exited() || status.killed() || status.dumped(),
+        Ok(None) => false,
+        Err(error) => error == rustix::io::Errno::CHILD,
     }
 }

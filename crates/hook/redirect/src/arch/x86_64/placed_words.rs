@@ -30,8 +30,8 @@ pub(crate) fn site() -> u64 {
 }
 
 /// Finds the thread's slot at the beginning of the thunk, when r10 has been pushed, and marks the
-/// thread by the stack pointer. A nested call goes on at the label 2, one whose slot is not the first
-/// of its hash, or is that of another thread, by the label 4. Pushes r9.
+/// thread by the stack pointer. A nested call goes on at the label 2, one whose slot is not the
+/// first of its hash, or is that of another thread, by the label 4. Pushes r9.
 macro_rules! begin {
     () => {
         concat!(

@@ -1,9 +1,9 @@
-//! Asks the recorder to follow this process into the program that it is about to execute.
+//! Asks the recorder to follow this process into another program.
 
 use heapledger_core::sandbox;
 use heapledger_wire::session::{Request, RequestKind};
 
-use super::{Address, Refusal, RequestArguments, Socket, Timeout, has_free_descriptors, message};
+use crate::connect::{Address, Refusal, RequestArguments, Socket, Timeout, has_free_descriptors, message};
 use crate::session;
 
 /// A recorder that traces this process until it has executed another program.
@@ -21,7 +21,7 @@ pub fn follow(path: u64) -> Result<Follower, u16> {
     let ask = || {
         let mut timeout = Timeout::of_entries(address);
         let socket = Socket::connect(address, &mut timeout)?;
-        socket.send(&follow_message(address, path), &mut timeout)?;
+        socket.send(&request(address, path), &mut timeout)?;
         let (answer, _) = socket.receive(&mut timeout)?;
         Ok::<_, Refusal>((socket, answer))
     };
@@ -32,7 +32,7 @@ pub fn follow(path: u64) -> Result<Follower, u16> {
     }
 }
 
-fn follow_message(address: &Address, path: u64) -> Request {
+fn request(address: &Address, path: u64) -> Request {
     let arguments = RequestArguments { kind: RequestKind::Follow, image: 0, fork: 0, node_base: 0 };
     Request { thunk: path, ..message(address, arguments) }
 }
@@ -42,7 +42,7 @@ impl Follower {
     /// more.
     pub fn stop(self) {
         let mut timeout = Timeout::of_entries(session::address());
-        if self.0.send(&follow_message(session::address(), 0), &mut timeout).is_ok() {
+        if self.0.send(&request(session::address(), 0), &mut timeout).is_ok() {
             // An error means that the recorder is gone, and with it the tracer.
             let _ = self.0.receive(&mut timeout);
         }
