@@ -34,8 +34,8 @@ pub struct Description {
 /// A hash table of slots of threads, in which the tool looks whether a thread is inside of the
 /// library.
 ///
-/// A thread's slot is at the index `thread pointer * multiplier >> (64 - bits)`, or one of those that
-/// follow: the first that has the thread pointer as its first word, or 0.
+/// A thread's slot is at the index `thread pointer * multiplier >> (64 - bits)`, or one of those
+/// that follow: the first that has the thread pointer as its first word, or 0.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Slots {

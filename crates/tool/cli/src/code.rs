@@ -4,24 +4,8 @@ mod table;
 
 use std::fmt;
 
+pub(crate) use self::table::Explanation;
 use self::table::codes;
-
-/// The explanation of a code.
-#[derive(Debug)]
-pub(crate) struct Explanation {
-    pub(crate) code: Code,
-    title: &'static str,
-    pub(crate) cause: &'static str,
-    pub(crate) consequence: &'static str,
-    pub(crate) remedy: &'static str,
-}
-
-impl Explanation {
-    /// Returns the problem in a few words.
-    pub(crate) fn title(&self) -> &'static str {
-        self.title.trim()
-    }
-}
 
 impl Code {
     /// Returns the explanation of a code such as `HL0005`, or of its number alone.

@@ -30,6 +30,8 @@ use crate::redirection::{self, RunningPlan, STUB_LENGTH, is_stub};
 
 pub use refusal::{AttachError, TraceDenial};
 
+/// How often it is planned again, since the program has mapped memory meanwhile.
+const PLANS_MAX: u32 = 20;
 /// How often all threads are stopped until none is at a place that is to be replaced.
 const TRIES_MAX: u32 = 500;
 /// The bytes of each stack that are searched for addresses of instructions that a jump replaces. A
@@ -75,7 +77,26 @@ impl Attachment {
     /// Places a library into a process, which joins the session at this address by its next call of
     /// its allocator.
     pub(crate) fn place(pid: u32, library: &[u8], session: &OsStr) -> Result<Attachment, AttachError> {
-        refusal::check(pid)?;
+        let is_taken = |error: &AttachError| match error {
+            AttachError::Inject { source: InjectError::Call { source, .. }, .. } => {
+                source.kind() == io::ErrorKind::AlreadyExists
+            }
+            _ => false,
+        };
+        // The program may map memory that was free when it was planned with.
+        let mut placed = Attachment::place_once(pid, library, session);
+        for _ in 1..PLANS_MAX {
+            if !placed.as_ref().is_err_and(is_taken) {
+                break;
+            }
+            placed = Attachment::place_once(pid, library, session);
+        }
+        placed
+    }
+
+    fn place_once(pid: u32, library: &[u8], session: &OsStr) -> Result<Attachment, AttachError> {
+        // The memory of a process is found by any thread that lives.
+        let pid = refusal::check(pid)?;
         let denied = |error| refusal::of(pid, error);
         let image = Image::parse(library).map_err(denied)?;
         let memory = Memory::open(pid).map_err(denied)?;
@@ -424,8 +445,9 @@ impl Change<'_> {
         Change { address, from, to: &jump.jump, inside: address + 1..address + from.len() as u64 }
     }
 
-    /// True if the bytes that were found are a jump to a stub of an earlier recorder, which was killed:
-    /// its jumps are replaced. The bytes that the program had there are known from its file.
+    /// True if the bytes that were found are a jump to a stub of an earlier recorder, which was
+    /// killed: its jumps are replaced. The bytes that the program had there are known from its
+    /// file.
     fn takes_over(&self, found: &[u8], memory: &Memory) -> bool {
         let (Some((jump, rest)), Some((_, expected))) =
             (found.split_first_chunk::<{ Jump::LENGTH }>(), self.from.split_first_chunk::<{ Jump::LENGTH }>())
@@ -467,6 +489,8 @@ fn change_once(
     changes: &[Change<'_>],
     inside: &[Range<u64>],
 ) -> Result<Option<Stop>, AttachError> {
+    // What takes time comes before the stop.
+    let mut mappings = memory.mappings()?;
     let mut threads = Threads::seize(pid)?;
     let began = Instant::now();
     threads.stop()?;
@@ -486,7 +510,13 @@ fn change_once(
     }
     if !inside.is_empty() {
         let is_there = |address: u64| inside.iter().any(|range| range.contains(&address));
-        if !threads.move_out(is_there)? || threads.refer_to(inside, memory, &memory.mappings()?, SEARCHED) {
+        if !threads.move_out(is_there)? {
+            return Ok(None);
+        }
+        if !threads.have_stacks_in(&mappings) {
+            mappings = memory.mappings()?;
+        }
+        if threads.refer_to(inside, memory, &mappings, SEARCHED) {
             return Ok(None);
         }
     }

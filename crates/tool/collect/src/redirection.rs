@@ -269,8 +269,10 @@ pub(crate) fn plan_running(
     choose: impl FnOnce(u64) -> Option<u64>,
 ) -> Option<RunningPlan> {
     let (mut mappings, modules) = modules_of(pid, Linking::Running)?;
-    let near = modules.first().map(|(module, _)| module)?.clone();
-    let thunk = choose(mappings.take_gap_near(&near, library_length)?)?;
+    // Anywhere would do. A program that has mapped parts of itself elsewhere has no room that is near
+    // to all of it.
+    let gap = modules.iter().find_map(|(module, _)| mappings.take_gap_near(module, library_length))?;
+    let thunk = choose(gap)?;
     let parts = parts_of(&mut mappings, &modules, thunk, Thunks::Preserving);
     Some(RunningPlan { parts, modules: placed_modules(pid, &mappings, lists_all) })
 }

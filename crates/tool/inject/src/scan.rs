@@ -25,7 +25,7 @@ impl Threads {
         self.all_registers().any(|(_, registers)| {
             registers_refer_to(&registers, ranges) || {
                 let from = registers.rsp.saturating_sub(RED_ZONE) & !7;
-                let stack = mappings.iter().find(|mapping| mapping.range.contains(&registers.rsp));
+                let stack = stack_of(&registers, mappings);
                 // The red zone may be in a page below, which is not mapped yet.
                 let from = stack.map_or(from, |stack| from.max(stack.range.start));
                 let end = stack.map_or(from, |stack| stack.range.end).min(from.saturating_add(length_max));
@@ -44,46 +44,46 @@ pub struct Place {
     pub thread_pointer: u64,
 }
 
-/// The bytes of a signal frame before the address of the interrupted instruction: the address of the
-/// restorer, and in `struct ucontext` the flags, the link, the stack and 16 registers.
+/// The bytes of a signal frame before the address of the interrupted instruction: the address of
+/// the restorer, and in `struct ucontext` the flags, the link, the stack and 16 registers.
 const FRAME_BEFORE_INSTRUCTION: u64 = 8 + 8 + 8 + 24 + 16 * 8;
 /// The beginnings of restorers: rt_sigreturn(2), with its number in all 64 bits of the register, or
 /// in the lower 32.
 const RESTORERS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05], &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]];
 
 impl Threads {
+    /// True if the stack of each stopped thread is in one of these mappings. Mappings that were
+    /// read before the threads were stopped may have changed since.
+    pub fn have_stacks_in(&self, mappings: &[Mapping]) -> bool {
+        self.all_registers().all(|(_, registers)| stack_of(&registers, mappings).is_some())
+    }
+
     /// Returns the places of the stopped threads.
     pub fn places(&self) -> impl Iterator<Item = Place> {
         self.all_registers()
             .map(|(_, registers)| Place { instruction: registers.rip, thread_pointer: registers.fs_base })
     }
 
-    /// True if a signal handler of a thread goes back to an address in one of these ranges, given in
-    /// ascending order: exact, by the frames that the kernel lays out for handlers. Looks at each
-    /// stack as [`refer_to`](Threads::refer_to) does.
+    /// True if a signal handler of a thread goes back to an address in one of these ranges, given
+    /// in ascending order: exact, by the frames that the kernel lays out for handlers. Looks at
+    /// each stack as [`refer_to`](Threads::refer_to) does.
     pub fn are_interrupted_in(&self, ranges: &[Range<u64>], memory: &Memory, mappings: &[Mapping]) -> bool {
         let mut buffer = vec![0; PIECE];
         self.all_registers().any(|(_, registers)| {
-            let Some(stack) = mappings.iter().find(|mapping| mapping.range.contains(&registers.rsp)) else {
-                return false;
-            };
+            let Some(stack) = stack_of(&registers, mappings) else { return false };
             let mut from = registers.rsp & !7;
-            let mut found = None;
-            while from < stack.range.end {
-                let is_done = !for_each_word(from..stack.range.end, memory, &mut buffer, |at, word| {
-                    found = (is_in(word, ranges)).then_some(at);
+            loop {
+                let mut found = None;
+                for_each_word(from..stack.range.end, memory, &mut buffer, |at, word| {
+                    found = is_in(word, ranges).then_some(at);
                     found.is_none()
                 });
                 match found {
+                    None => return false,
                     Some(at) if is_signal_frame(at, memory) => return true,
                     Some(at) => from = at + 8,
-                    None => break,
-                }
-                if !is_done {
-                    break;
                 }
             }
-            false
         })
     }
 }
@@ -97,6 +97,12 @@ fn is_signal_frame(at: u64, memory: &Memory) -> bool {
     let mut code = [0; 9];
     let count = memory.read_some(u64::from_ne_bytes(restorer), &mut code);
     RESTORERS.iter().any(|restorer| code.get(..count).is_some_and(|code| code.starts_with(restorer)))
+}
+
+/// Returns the mapping of a thread's stack. The mappings are in ascending order.
+fn stack_of<'m>(registers: &Registers, mappings: &'m [Mapping]) -> Option<&'m Mapping> {
+    let behind = mappings.partition_point(|mapping| mapping.range.end <= registers.rsp);
+    mappings.get(behind).filter(|mapping| mapping.range.contains(&registers.rsp))
 }
 
 fn registers_refer_to(registers: &Registers, ranges: &[Range<u64>]) -> bool {
@@ -138,7 +144,13 @@ fn for_each_word(
 }
 
 /// True if an address is in one of these ranges, which are in ascending order.
+#[inline]
 fn is_in(address: u64, ranges: &[Range<u64>]) -> bool {
+    let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return false };
+    // Most words are far away.
+    if address < first.start || address >= last.end {
+        return false;
+    }
     let behind = ranges.partition_point(|range| range.end <= address);
     ranges.get(behind).is_some_and(|range| range.contains(&address))
 }

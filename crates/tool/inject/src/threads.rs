@@ -5,8 +5,8 @@
 //! to notice:
 //!
 //! - No signal is sent to it. Signals that come meanwhile are passed on as they came.
-//! - A stop ends a system call that waits, such as `epoll_wait`, with `EINTR`. The call is then made
-//!   again. Calls that the kernel itself makes again are left to it.
+//! - A stop ends a system call that waits, such as `epoll_wait`, with `EINTR`. The call is then
+//!   made again. Calls that the kernel itself makes again are left to it.
 //! - A thread in `vfork` cannot be stopped: the kernel lets it wait for its child. It is not waited
 //!   for, because it stops before its next instruction. Its child, which uses the same memory, is
 //!   stopped, too.

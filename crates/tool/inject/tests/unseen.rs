@@ -13,9 +13,13 @@ const PAGE: u64 = 4096;
 /// Compiles a program of the fixtures. `None` without a compiler.
 fn fixture(name: &str, directory: &Path) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../../fixtures/programs/{name}.c"));
+    compile(name, &source, directory)
+}
+
+fn compile(name: &str, source: &Path, directory: &Path) -> Option<PathBuf> {
     let program = directory.join(name);
     let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-fno-builtin", "-pthread", "-o"]).args([&program, &source]);
+    compiler.args(["-O1", "-fno-builtin", "-pthread", "-o"]).args([program.as_path(), source]);
     match compiler.status() {
         Ok(status) => assert!(status.success(), "{} does not compile", source.display()),
         Err(error) => {
@@ -124,4 +128,114 @@ fn processes_that_cannot_be_stopped_are_refused() {
     });
     assert!(matches!(refused, Err(InjectError::Traced { .. })), "{refused:?}");
     child.kill().and_then(|()| child.wait()).expect("it is our child");
+}
+
+/// Waits until a condition holds.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < until, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Returns a line of `/proc/PID/status`.
+fn status(pid: u32, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned()
+}
+
+/// A thread in `vfork` waits in the kernel until its child is done: it is not waited for, and the
+/// child, which uses the same memory, is stopped with the others.
+#[test]
+fn a_thread_in_vfork_is_not_waited_for() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let source = directory.path().join("vfork.c");
+    let text = "#include <pthread.h>\n#include <unistd.h>\n\
+        static void *wait_for_end(void *file) { while (access(file, F_OK) != 0) usleep(1000); return 0; }\n\
+        int main(int argc, char **argv) {\n\
+            pthread_t thread;\n\
+            pthread_create(&thread, 0, wait_for_end, argv[1]);\n\
+            if (vfork() == 0) { while (access(argv[1], F_OK) != 0) usleep(1000); _exit(0); }\n\
+            pthread_join(thread, 0);\n\
+            return argc != 2;\n\
+        }\n";
+    fs::write(&source, text).expect("the directory is ours");
+    let Some(program) = compile("vfork", &source, directory.path()) else { return };
+    let running = Running::start(&program, directory.path());
+    let pid = running.child.id();
+    let children = || fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    wait_until("the child runs", || !children().is_empty());
+    let child: u32 = children().trim().parse().expect("it is a number");
+    for _ in 0..3 {
+        in_thread(|| {
+            let mut threads = Threads::seize(pid).expect("it is our child");
+            threads.stop().expect("the child goes on for as long as we like");
+            // Both threads, and the child.
+            assert_eq!((threads.count(), threads.stopped().count()), (3, 2));
+            assert!(status(child, "State:").contains("t (tracing stop)"), "{}", status(child, "State:"));
+        });
+        assert!(status(child, "TracerPid:").ends_with("\t0"), "{}", status(child, "TracerPid:"));
+    }
+    running.output();
+}
+
+/// A process that is stopped by job control is worked on, and stays stopped.
+#[test]
+fn a_stopped_process_stays_stopped() {
+    let mut child = Command::new("sleep").arg("100").spawn().expect("every system has it");
+    let pid = child.id();
+    let signal = |signal| rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal);
+    wait_until("it sleeps", || fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"));
+    signal(rustix::process::Signal::STOP).expect("it is our child");
+    wait_until("it is stopped", || status(pid, "State:").contains("T (stopped)"));
+    in_thread(|| map_and_unmap(pid)).expect("it is our child");
+    wait_until("it is stopped again", || status(pid, "State:").contains("T (stopped)"));
+    signal(rustix::process::Signal::CONT).expect("it is our child");
+    wait_until("it goes on", || status(pid, "State:").contains("S (sleeping)"));
+    child.kill().and_then(|()| child.wait()).expect("it is our child");
+}
+
+/// The place that a signal handler goes back to is told from other words on the stack.
+#[test]
+fn the_place_that_a_handler_has_interrupted_is_found() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let source = directory.path().join("handler.c");
+    let text = "#include <signal.h>\n#include <unistd.h>\n\
+        static const char *file;\n\
+        static volatile int is_done;\n\
+        static void handle(int number) { while (access(file, F_OK) != 0) usleep(1000); is_done = number; }\n\
+        int main(int argc, char **argv) {\n\
+            file = argv[1];\n\
+            signal(SIGALRM, handle);\n\
+            ualarm(50000, 0);\n\
+            while (!is_done) {}\n\
+            return argc != 2;\n\
+        }\n";
+    fs::write(&source, text).expect("the directory is ours");
+    let Some(program) = compile("handler", &source, directory.path()) else { return };
+    let running = Running::start(&program, directory.path());
+    let pid = running.child.id();
+    wait_until("the handler sleeps", || {
+        // usleep(3) is clock_nanosleep(2).
+        fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|call| call.starts_with("230 "))
+    });
+    in_thread(|| {
+        let memory = Memory::open(pid).expect("it is our child");
+        let mappings = memory.mappings().expect("it runs");
+        let code_of = |name: &str| {
+            let code = mappings.iter().filter(|mapping| mapping.is_executable && mapping.name.contains(name));
+            code.map(|mapping| mapping.range.clone()).collect::<Vec<_>>()
+        };
+        let (own, library) = (code_of("/handler"), code_of("libc.so"));
+        assert!(!own.is_empty() && !library.is_empty(), "{mappings:?}");
+        let mut threads = Threads::seize(pid).expect("it is our child");
+        threads.stop().expect("it runs");
+        assert!(threads.have_stacks_in(&mappings));
+        assert!(threads.are_interrupted_in(&own, &memory, &mappings));
+        // The C library has called `main`, and the handler has called it.
+        assert!(!threads.are_interrupted_in(&library, &memory, &mappings));
+        assert!(threads.refer_to(&library, &memory, &mappings, u64::MAX));
+    });
+    running.output();
 }

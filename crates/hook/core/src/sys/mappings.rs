@@ -33,9 +33,9 @@ const _: () = assert!(size_of::<Page>() == PAGE);
 
 static FIRST: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
 
-/// Returns the address of the pointer to the first page, for a tool that reads the list from another
-/// process: a page has the address of the next one, a word that is not used, and 255 pairs of a
-/// start and a length.
+/// Returns the address of the pointer to the first page, for a tool that reads the list from
+/// another process: a page has the address of the next one, a word that is not used, and 255 pairs
+/// of a start and a length.
 pub const fn list() -> *const () {
     (&raw const FIRST).cast()
 }

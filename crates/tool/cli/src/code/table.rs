@@ -1,4 +1,6 @@
-//! The macro that defines the codes.
+//! The macro that defines the codes, and their explanations.
+
+use super::Code;
 
 /// Defines [`Code`] and the table of explanations, in the order of the numbers.
 macro_rules! codes {
@@ -22,3 +24,20 @@ macro_rules! codes {
     };
 }
 pub(super) use codes;
+
+/// The explanation of a code.
+#[derive(Debug)]
+pub(crate) struct Explanation {
+    pub(crate) code: Code,
+    pub(super) title: &'static str,
+    pub(crate) cause: &'static str,
+    pub(crate) consequence: &'static str,
+    pub(crate) remedy: &'static str,
+}
+
+impl Explanation {
+    /// Returns the problem in a few words.
+    pub(crate) fn title(&self) -> &'static str {
+        self.title.trim()
+    }
+}

@@ -120,34 +120,40 @@ pub enum TraceDenial {
     OtherNamespace,
 }
 
-/// Checks whether anything about a process forbids to record it.
-pub(super) fn check(pid: u32) -> Result<(), AttachError> {
+/// Checks whether anything about a process forbids to record it. Returns the thread by whose id its
+/// memory is found: the first one, or another if that has ended before the others.
+pub(super) fn check(pid: u32) -> Result<u32, AttachError> {
     check_at(Path::new("/proc"), pid)
 }
 
 /// Checks with a root of proc(5).
-fn check_at(root: &Path, pid: u32) -> Result<(), AttachError> {
+fn check_at(root: &Path, pid: u32) -> Result<u32, AttachError> {
     let process = root.join(pid.to_string());
-    let status = fs::read_to_string(process.join("status")).map_err(|_| AttachError::Gone { pid })?;
-    let field = |name: &str| field(&status, name);
-    if matches!(field("State").and_then(|state| state.chars().next()), None | Some('Z' | 'X')) {
-        return Err(AttachError::Gone { pid });
-    }
+    let first = fs::read_to_string(process.join("status")).map_err(|_| AttachError::Gone { pid })?;
+    let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let others = threads.filter_map(|thread| {
+        let id = thread.file_name().to_str()?.parse::<u32>().ok()?;
+        Some((id, fs::read_to_string(thread.path().join("status")).ok()?))
+    });
+    let mut alive: Vec<(u32, String)> = [(pid, first)].into_iter().chain(others).collect();
+    alive.retain(|(_, status)| !matches!(state(status), None | Some('Z' | 'X')));
+    let Some((thread, status)) = alive.first() else { return Err(AttachError::Gone { pid }) };
     // Threads of the kernel have no memory.
-    if field("VmSize").is_none() {
+    if field(status, "VmSize").is_none() {
         return Err(AttachError::Kernel { pid });
     }
-    match field("TracerPid").and_then(|tracer| tracer.parse().ok()).unwrap_or(0) {
+    match field(status, "TracerPid").and_then(|tracer| tracer.parse().ok()).unwrap_or(0) {
         0 => {}
         tracer => return Err(AttachError::Traced { pid, tracer }),
     }
-    let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
-    let of_threads = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
-    let is_sandboxed = |status: &str| self::field(status, "Seccomp").is_some_and(|mode| mode != "0");
-    if is_sandboxed(&status) || of_threads.into_iter().any(|status| is_sandboxed(&status)) {
+    if alive.iter().any(|(_, status)| field(status, "Seccomp").is_some_and(|mode| mode != "0")) {
         return Err(AttachError::Sandboxed { pid });
     }
-    Ok(())
+    Ok(*thread)
+}
+
+fn state(status: &str) -> Option<char> {
+    field(status, "State")?.chars().next()
 }
 
 /// Returns the refusal that a failure of a step means.
@@ -231,9 +237,13 @@ mod tests {
             let root = Root::new(&status(changed), 5, None);
             check_at(root.0.path(), 7).map_err(|error| error.to_string())
         };
-        assert_eq!(refused(""), Ok(()));
+        assert_eq!(refused(""), Ok(7));
         let error = |text: &str| Err(text.to_owned());
         assert_eq!(refused("State:\tZ (zombie)"), error("there is no process 7"));
+        // The first thread has ended, and another goes on.
+        let root = Root::new(&status("State:\tZ (zombie)").replace("VmSize:\t100 kB\n", ""), 5, None);
+        fs::write(root.0.path().join("7/task/8/status"), status("")).expect("it is ours");
+        assert_eq!(check_at(root.0.path(), 7).map_err(|error| error.to_string()), Ok(8));
         assert_eq!(refused("TracerPid:\t99"), error("process 7 is being traced by process 99"));
         assert_eq!(refused("Seccomp:\t2"), error("process 7 is in a sandbox (seccomp)"));
         let kernel = Root::new(&status("").replace("VmSize:\t100 kB\n", ""), 5, None);

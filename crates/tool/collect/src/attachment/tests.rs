@@ -12,3 +12,32 @@ fn the_first_stack_is_known() {
     memory.read(top, &mut word).expect("it is mapped");
     assert_eq!(u64::from_ne_bytes(word), std::env::args_os().count() as u64);
 }
+
+/// A table as the library has it, with two threads whose hashes are the same.
+#[test]
+fn threads_are_found_in_the_table() {
+    const INSIDE_AT: usize = 8;
+    let (multiplier, bits, length) = (1_u64 << 60, 4, 16);
+    let mut table = vec![0_u8; 16 * length as usize];
+    let mut enter = |index: usize, thread: u64, inside: u64| {
+        let slot = index * length as usize;
+        table[slot..slot + 8].copy_from_slice(&thread.to_ne_bytes());
+        table[slot + INSIDE_AT..slot + INSIDE_AT + 8].copy_from_slice(&inside.to_ne_bytes());
+    };
+    // The index is the lowest four bits. The second thread of index 15 is at 0.
+    enter(15, 0x1f, 0);
+    enter(0, 0x2f, 1);
+    enter(1, 0x31, 0);
+    let table = std::hint::black_box(table);
+    let slots = SlotTable {
+        table: table.as_ptr().expose_provenance() as u64,
+        multiplier,
+        bits,
+        length,
+        inside_at: INSIDE_AT as u64,
+    };
+    let memory = Memory::open(std::process::id()).expect("it is this process");
+    for (thread, expected) in [(0x1f, false), (0x2f, true), (0x31, false), (0x41, false), (0x5e, false)] {
+        assert_eq!(slots.is_inside(thread, &memory), expected, "{thread:#x}");
+    }
+}
