@@ -195,8 +195,8 @@ pub fn barrier_of_all_threads() -> bool {
 ///
 /// # Safety
 ///
-/// The range was mapped by [`map_private`], [`map_shared`] or [`map_file`], and nothing refers to it
-/// any more.
+/// The range was mapped by [`map_private`], [`map_shared`] or [`map_file`], and nothing refers to
+/// it any more.
 pub unsafe fn unmap(start: *mut u8, length: usize) {
     mappings::remove(start.expose_provenance());
     // SAFETY: the caller owns the range and gives it up. The kernel's result is ignored: the only

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::arch::ticks;
 use heapledger_core::{NodeKind, StackId, sandbox, sys};
-use heapledger_unwind::{modules, nodes, rules};
+use heapledger_unwind::{executable_range, nodes, rules};
 use heapledger_wire::event::{Extended, code};
 use heapledger_wire::publish::WriteError;
 use heapledger_wire::session::{SessionPage, mode};
@@ -33,16 +33,15 @@ pub type Backtrace = unsafe extern "C" fn(*mut *mut c_void, i32) -> i32;
 
 /// The largest number of the recorder's frames between the program and `backtrace`.
 const OWN_MAX: usize = 16;
-/// The largest size of the library that does the work of `backtrace`, in bytes.
-const UNWINDER_MAX: u64 = 4 << 20;
 /// The number of stacks with a mismatch that an image describes.
 const DESCRIBED_MAX: usize = 8;
 /// The number of frames of a described stack that precede the one that differs.
 const DESCRIBED_BEFORE: usize = 8;
 
 static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
-/// An address in libgcc_s.
-static UNWINDER: AtomicU64 = AtomicU64::new(0);
+/// The code of libgcc_s.
+static UNWINDER_START: AtomicU64 = AtomicU64::new(0);
+static UNWINDER_END: AtomicU64 = AtomicU64::new(0);
 /// The ids of the described stacks; 0 if there is none.
 static DESCRIBED: [AtomicU32; DESCRIBED_MAX] = [const { AtomicU32::new(0) }; DESCRIBED_MAX];
 
@@ -58,7 +57,10 @@ pub fn is_wanted() -> bool {
 ///
 /// `backtrace` is glibc's, and has been called once, so that it has loaded what it needs.
 pub unsafe fn start(backtrace: Backtrace, unwinder: u64) {
-    UNWINDER.store(unwinder, Ordering::Relaxed);
+    // From the kernel: the C library may not be able to tell.
+    let Some((start, end)) = executable_range(unwinder) else { return };
+    UNWINDER_START.store(start, Ordering::Relaxed);
+    UNWINDER_END.store(end, Ordering::Relaxed);
     BACKTRACE.store(backtrace as usize, Ordering::Release);
 }
 
@@ -110,14 +112,8 @@ fn both_stacks(block: &mut ThreadBlock, return_address: u64, id: StackId) -> Opt
     // SAFETY: the workspace is this thread's, mapped above or earlier, and never unmapped; its
     // parts are lent once at a time, here and in `describe`.
     let (ours, is_truncated) = read_back(id, unsafe { &mut (*space).ours })?;
-    let unwinder = UNWINDER.load(Ordering::Relaxed);
-    let module = modules::find(unwinder);
-    // If modules are known from a table, it may be older than the library, which is small.
-    let is_in_unwinder = |address: u64| match &module {
-        Some(module) => module.contains(address),
-        None => address.abs_diff(unwinder) < UNWINDER_MAX,
-    };
-    if ours.iter().any(|&address| is_in_unwinder(address)) {
+    let unwinder = UNWINDER_START.load(Ordering::Relaxed)..UNWINDER_END.load(Ordering::Relaxed);
+    if ours.iter().any(|address| unwinder.contains(address)) {
         return None;
     }
     // SAFETY: `call_on` requires `backtrace`, its array, and the aligned end of a stack that nobody

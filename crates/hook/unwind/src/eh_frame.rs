@@ -13,8 +13,8 @@ use crate::arch::Rule;
 use crate::generated::{self, Generated};
 use crate::modules::FoundModule;
 use crate::row::{Description, Row};
-use crate::supplied::SuppliedModule;
-use crate::{Sink, modules, rules, supplied};
+use crate::supplied::{self, Answer, Question, SuppliedModule};
+use crate::{Sink, modules, rules};
 
 /// Computes the rule of a return address and caches it. `None` if nothing is known about the
 /// address, or its module could not be announced: then nothing is cached, because that may be
@@ -24,11 +24,7 @@ use crate::{Sink, modules, rules, supplied};
 pub(crate) fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
     let lookup = return_address.wrapping_sub(1);
     let epoch = modules::epoch();
-    let rule = if let Some(mut module) = modules::find(lookup) {
-        // The tool may make rules from the module's code.
-        if !module.may_have_rules() && supplied::ask(lookup, sink) {
-            module = modules::find(lookup)?;
-        }
+    let rule = if let Some(module) = modules::find(lookup) {
         rule_in_module(lookup, &module, epoch, sink)?
     } else {
         match generated::compute(return_address, epoch, sink)? {
@@ -53,7 +49,38 @@ fn rule_in_module(lookup: u64, module: &FoundModule, epoch: u32, sink: &mut dyn 
     if !modules::announce(module, epoch, sink) {
         return None;
     }
-    Some(evaluate(lookup, module).unwrap_or_else(|| generated::rule_without_information(module)))
+    if let Some(rule) = evaluate(lookup, module) {
+        return Some(rule);
+    }
+    let without = generated::rule_without_information(module);
+    if without != Rule::UNSUPPORTED {
+        return Some(without);
+    }
+    let has_generated = |module: SuppliedModule| module.record.generated.pairs != 0;
+    if supplied::find(lookup).is_some_and(has_generated) {
+        return Some(generated_rule(lookup).unwrap_or(without));
+    }
+    // The tool may make rules from the module's code.
+    let question = Question {
+        address: lookup,
+        key: module.start,
+        is_known: || supplied::find(lookup).is_some_and(has_generated),
+        is_current: || modules::epoch() == epoch,
+    };
+    match supplied::ask(question, sink) {
+        Answer::Known => Some(generated_rule(lookup).unwrap_or(without)),
+        Answer::Unknown => Some(without),
+        Answer::Later => None,
+    }
+}
+
+/// Returns the rule that was generated from the code at an address.
+fn generated_rule(lookup: u64) -> Option<Rule> {
+    let supplied = supplied::find(lookup)?;
+    let generated = Frames::generated(&supplied)?;
+    let lookup = lookup.wrapping_sub(supplied.record.start);
+    let description = generated.describe(lookup)?;
+    generated.rule(lookup, &description)
 }
 
 /// Searches the unwind information of a module for the description of an address, and evaluates the
@@ -68,11 +95,8 @@ fn evaluate(lookup: u64, module: &FoundModule) -> Option<Rule> {
     if let Some((found, description)) = found.as_ref().and_then(|found| Some((found, found.describe(lookup)?))) {
         return found.rule(lookup, &description);
     }
-    if let Some(generated) = supplied.and_then(Frames::generated) {
-        let lookup = lookup.wrapping_sub(module.start);
-        if let Some(description) = generated.describe(lookup) {
-            return generated.rule(lookup, &description);
-        }
+    if let Some(rule) = supplied.and_then(|_| generated_rule(lookup)) {
+        return Some(rule);
     }
     // Nothing calls from just before a function: the function's address was stored for the
     // outermost frame to return to, as `makecontext` does with `__start_context`.

@@ -18,7 +18,8 @@ use heapledger_core::{GENERATED_CODE, sandbox, sys};
 
 use crate::arch::Rule;
 use crate::modules::{self, FoundModule, Module};
-use crate::{PAGE, Sink, supplied};
+use crate::supplied::{self, Answer, Question};
+use crate::{PAGE, Sink};
 
 use self::maps::Run;
 
@@ -75,12 +76,18 @@ pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> O
         };
         if is_named_file {
             // A library may have been loaded since the table was made.
-            if supplied::ask(lookup, sink) {
-                return Some(Generated::Module);
-            }
-            // There may be modules that nobody has listed, if the linker cannot be asked.
-            if !modules::can_ask_linker() {
-                return None;
+            let question = Question {
+                address: lookup,
+                key: lookup,
+                is_known: || supplied::find(lookup).is_some(),
+                is_current: || modules::epoch() == epoch,
+            };
+            match supplied::ask(question, sink) {
+                Answer::Known => return Some(Generated::Module),
+                Answer::Later => return None,
+                // There may be modules that nobody has listed, if the linker cannot be asked.
+                Answer::Unknown if !modules::can_ask_linker() => return None,
+                Answer::Unknown => {}
             }
         }
         if !sink.module(&Module { start, end, bias: 0, epoch, build_id: &[], path: GENERATED_CODE }) {
@@ -94,6 +101,13 @@ pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> O
     }
     let rule = if is_trampoline(return_address)? { Rule::TRAMPOLINE } else { Rule::FRAME_POINTER };
     Some(Generated::Rule(rule))
+}
+
+/// Returns the executable memory around an address: its start and its end. `None` if the address
+/// cannot be executed, or the kernel does not say.
+pub fn executable_range(address: u64) -> Option<(u64, u64)> {
+    let Run { start, end, .. } = maps::executable_around(address).ok()??;
+    Some((start, end))
 }
 
 /// Returns the rule of a return address in a module that has no unwind information for it.

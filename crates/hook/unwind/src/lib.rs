@@ -7,8 +7,8 @@
 //! in a tree shared by all threads ([`tree`]); a remembered frame carries its node, so only new
 //! frames are looked up. The scopes that the program declares are nodes there too ([`context`]).
 //!
-//! Modules are asked for from the dynamic linker ([`modules`]); if it cannot tell, the tool supplies
-//! a table of them ([`supplied`]), which may have rules that the tool has generated from their code.
+//! The dynamic linker is asked for modules ([`modules`]). If it cannot tell, the tool supplies a
+//! table of them ([`supplied`]), which may have rules that the tool has generated from their code.
 //! A frame in a module without a usable rule ends the stack. Code that belongs to no module has
 //! rules of its own (`generated`); the nodes of frames whose callers these do not prove say so.
 #![no_std]
@@ -28,6 +28,8 @@ pub mod rules;
 pub mod supplied;
 pub mod tree;
 pub mod walk;
+
+pub use generated::executable_range;
 
 use heapledger_core::context::Name;
 use heapledger_core::{NodeKind, StackId};

@@ -84,11 +84,6 @@ impl FoundModule {
         self.contains(self.eh_frame_hdr)
     }
 
-    /// False if it certainly has no unwind information.
-    pub(crate) fn may_have_rules(&self) -> bool {
-        self.has_header() || self.supplied().is_some()
-    }
-
     /// Returns the module as the supplied table has it, if it comes from there.
     pub(crate) fn supplied(&self) -> Option<&SuppliedModule> {
         match &self.origin {

@@ -13,7 +13,7 @@
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
 use core::slice;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
@@ -23,10 +23,13 @@ use crate::Sink;
 
 /// The number of tables that are kept because threads read them; no more are taken then.
 const RETIRED_MAX: usize = 8;
-/// The number of addresses that are remembered as unknown, a power of two.
+/// The number of keys that are remembered as unknown, a power of two.
 const UNKNOWN_MAX: usize = 64;
-/// The number of look-ups of unknown addresses after which the tool is asked again.
+/// The number of look-ups of unknown keys after which the tool is asked again.
 const UNKNOWN_UNTIL: u32 = 1024;
+
+/// The time for which a thread waits for another one that asks.
+const ASKING_MILLISECONDS: u32 = 5000;
 
 /// The start of the present table, whose first word is its length; null if there is none.
 static TABLE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
@@ -36,7 +39,7 @@ static READERS: AtomicUsize = AtomicUsize::new(0);
 static RETIRED: Retired = Retired { lock: Lock::new(), tables: UnsafeCell::new([ptr::null_mut(); RETIRED_MAX]) };
 /// Taken while the tool is asked.
 static ASKING: Lock = Lock::new();
-/// The addresses that the table did not have when it was new.
+/// The keys of what the table did not have when it was new.
 static UNKNOWN: [AtomicU64; UNKNOWN_MAX] = [const { AtomicU64::new(0) }; UNKNOWN_MAX];
 static UNKNOWN_LOOKUPS: AtomicU32 = AtomicU32::new(0);
 
@@ -183,33 +186,68 @@ pub(crate) fn find(address: u64) -> Option<SuppliedModule> {
     Some(SuppliedModule { table, record, _reader: reader })
 }
 
-/// Asks for a table, because an address is in code of a file that belongs to no known module. True
-/// if the new table has the address.
-pub(crate) fn ask(address: u64, sink: &mut dyn Sink) -> bool {
-    if is_unknown(address) {
-        return false;
-    }
-    // Another thread asks, or this one was interrupted while it did.
-    let Some(_asking) = ASKING.try_lock() else { return false };
-    // Another thread may have asked meanwhile.
-    if find(address).is_some() {
-        return true;
-    }
-    let is_known = sink.supply_modules(address) && find(address).is_some();
-    if !is_known && let Some(slot) = slot(address) {
-        slot.store(address, Ordering::Relaxed);
-    }
-    is_known
+/// The result of [`ask`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The table has the address now.
+    Known,
+    /// The table does not have the address, or there is none.
+    Unknown,
+    /// This is not known: another thread asks for too long, or a module was unloaded meanwhile.
+    Later,
 }
 
-/// True if a table did not have the address. Now and then it is asked for all the same: something
-/// may have been loaded there.
-fn is_unknown(address: u64) -> bool {
-    slot(address).is_some_and(|slot| slot.load(Ordering::Relaxed) == address)
+/// A look-up in the table that was in vain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<Known, Current> {
+    pub(crate) address: u64,
+    /// The key under which it is remembered that the tool does not know either: an address, or the
+    /// start of a module.
+    pub(crate) key: u64,
+    /// Looks again.
+    pub(crate) is_known: Known,
+    /// True if no module has been unloaded since the walk looked for one.
+    pub(crate) is_current: Current,
+}
+
+/// Asks for a table, because an address is in code of a file that belongs to no known module, or in
+/// a module without unwind information for it.
+pub(crate) fn ask(question: Question<impl Fn() -> bool, impl Fn() -> bool>, sink: &mut dyn Sink) -> Answer {
+    let Question { address, key, is_known, is_current } = question;
+    if is_unknown(key) {
+        return Answer::Unknown;
+    }
+    // If this thread was interrupted while it asked, nobody gives the lock back.
+    let Some(_asking) = ASKING.lock_within(ASKING_MILLISECONDS) else { return Answer::Later };
+    // Another thread may have asked meanwhile.
+    if is_known() {
+        return Answer::Known;
+    }
+    let is_supplied = sink.supply_modules(address);
+    // The table may be older than the last change of modules. If they change after this, the table
+    // is dropped by the thread that has advanced the epoch.
+    fence(Ordering::SeqCst);
+    if !is_current() {
+        forget();
+        return Answer::Later;
+    }
+    if is_supplied && is_known() {
+        return Answer::Known;
+    }
+    if let Some(slot) = slot(key) {
+        slot.store(key, Ordering::Relaxed);
+    }
+    Answer::Unknown
+}
+
+/// True if the tool did not know more. Now and then it is asked all the same: something may have
+/// been loaded there.
+fn is_unknown(key: u64) -> bool {
+    slot(key).is_some_and(|slot| slot.load(Ordering::Relaxed) == key)
         && UNKNOWN_LOOKUPS.fetch_add(1, Ordering::Relaxed) % UNKNOWN_UNTIL != UNKNOWN_UNTIL - 1
 }
 
-/// Returns the place where an address is remembered as unknown.
-fn slot(address: u64) -> Option<&'static AtomicU64> {
-    UNKNOWN.get((address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % UNKNOWN_MAX)
+/// Returns the place where a key is remembered as unknown.
+fn slot(key: u64) -> Option<&'static AtomicU64> {
+    UNKNOWN.get((key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % UNKNOWN_MAX)
 }

@@ -30,8 +30,8 @@ type Calls = extern "C" fn(extern "C" fn());
 /// `push %rbp; lea 1(%rsp),%rbp; call *%rdi; pop %rbp; ret`: no frame pointer leads out.
 const CODE: &[u8] = &[0x55, 0x48, 0x8d, 0x6c, 0x24, 0x01, 0xff, 0xd7, 0x5d, 0xc3];
 
-/// What all descriptions have in common: addresses of 32 bits; the CFA is rsp + 8, and the return
-/// address just below it.
+/// The common part of descriptions: addresses have 32 bits, the CFA is rsp + 8, and the return
+/// address is just below it.
 const COMMON: [u8; 24] = [20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 3, 0x0c, 7, 8, 0x90, 1, 0, 0];
 
 /// Returns the description of the code, which begins at this offset of its module: after the first

@@ -13,56 +13,75 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use heapledger_symbols::Headers;
 use heapledger_unwind_rules::{FileRules, MappedModule, table};
 
-use crate::redirection::maps::{Mapped, Mappings};
+use crate::redirection::maps::Mappings;
 use crate::redirection::{FileKey, PlanFile, file_of, sealed_file};
 
 /// The most files whose rules are kept.
 const FILES_MAX: usize = 4096;
 
-/// What is known of a file; `None` if it cannot be read.
-type Known = Option<Arc<(Headers, FileRules)>>;
+/// The files that have been examined; `None` for one that cannot be read.
+static FILES: LazyLock<Mutex<HashMap<FileKey, Arc<OnceLock<Option<Known>>>>>> = LazyLock::new(Mutex::default);
 
-/// The files that have been examined.
-static FILES: LazyLock<Mutex<HashMap<FileKey, Arc<OnceLock<Known>>>>> = LazyLock::new(Mutex::default);
+/// An examined file.
+struct Known {
+    headers: Headers,
+    found: FileRules,
+    /// With rules that were generated, once they are needed.
+    whole: OnceLock<Option<FileRules>>,
+}
+
+impl Known {
+    /// Returns the rules for a process that wants that of an address of the module's own.
+    fn rules(&self, file: &Path, wanted: u64) -> &FileRules {
+        let is_needed = self.found.lacks_much() || self.found.is_uncovered(wanted);
+        let whole = if is_needed {
+            self.whole.get_or_init(|| FileRules::read(file).ok()).as_ref()
+        } else {
+            self.whole.get().and_then(Option::as_ref)
+        };
+        whole.unwrap_or(&self.found)
+    }
+}
 
 /// Makes the table of a process's modules. `None` if none of them has this address, or the process
 /// cannot be examined.
 pub(crate) fn of_process(pid: u32, address: u64) -> Option<PlanFile> {
-    let bytes = bytes_of_process(pid, |start, end| (start..end).contains(&address))?;
+    let bytes = bytes_of_process(pid, address)?;
     let length = bytes.len();
     sealed_file(&bytes).ok().map(|fd| PlanFile { fd, length })
 }
 
-/// Returns the table of a process's modules, of which one has to have the `wanted` range.
-pub(crate) fn bytes_of_process(pid: u32, wanted: impl Fn(u64, u64) -> bool) -> Option<Vec<u8>> {
+/// Returns the bytes of the table of a process's modules, of which one has to have an address.
+pub(crate) fn bytes_of_process(pid: u32, address: u64) -> Option<Vec<u8>> {
     let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let mut modules = Vec::new();
     for module in Mappings::of(pid)?.modules() {
         let is_executable = module.path == executable;
-        let Some(known) = rules_of(pid, &module, is_executable) else { continue };
-        let Some(bias) = known.0.bias(module.start, module.offset) else { continue };
-        modules.push((module.path, is_executable, bias, known));
+        let Some((file, metadata)) = file_of(pid, &module, is_executable) else { continue };
+        let cell = examined(&file, &metadata);
+        let Some(known) = cell.get().and_then(Option::as_ref) else { continue };
+        let Some(bias) = known.headers.bias(module.start, module.offset) else { continue };
+        modules.push((module.path, is_executable, bias, file, Arc::clone(&cell)));
     }
     let mapped: Vec<MappedModule<'_>> = modules
         .iter()
-        .map(|(path, is_executable, bias, known)| MappedModule {
-            bias: *bias,
-            path: if *is_executable { &[] } else { path.as_os_str().as_bytes() },
-            rules: &known.1,
+        .filter_map(|(path, is_executable, bias, file, cell)| {
+            let known = cell.get()?.as_ref()?;
+            let path = if *is_executable { &[] } else { path.as_os_str().as_bytes() };
+            Some(MappedModule { bias: *bias, path, rules: known.rules(file, address.wrapping_sub(*bias)) })
         })
         .collect();
     let is_wanted = |module: &MappedModule<'_>| {
         let (start, end) = module.rules.range();
-        wanted(start.wrapping_add(module.bias), end.wrapping_add(module.bias))
+        (start..end).contains(&address.wrapping_sub(module.bias))
     };
     mapped.iter().any(is_wanted).then(|| table(&mapped))
 }
 
-/// Returns what is known of a module's file. A file is examined once: who asks meanwhile waits for
-/// the result.
-fn rules_of(pid: u32, module: &Mapped, is_executable: bool) -> Known {
-    let (file, metadata) = file_of(pid, module, is_executable)?;
-    let key = FileKey::of(&metadata);
+/// Returns the place of what is known of a file. A file is examined once: who asks meanwhile waits
+/// for the result.
+fn examined(file: &Path, metadata: &fs::Metadata) -> Arc<OnceLock<Option<Known>>> {
+    let key = FileKey::of(metadata);
     let cell = {
         let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
         match files.get(&key) {
@@ -71,11 +90,12 @@ fn rules_of(pid: u32, module: &Mapped, is_executable: bool) -> Known {
             None => Arc::default(),
         }
     };
-    cell.get_or_init(|| examine(&file)).clone()
+    cell.get_or_init(|| examine(file));
+    cell
 }
 
-fn examine(file: &Path) -> Known {
-    Some(Arc::new((Headers::read(file)?, FileRules::read(file).ok()?)))
+fn examine(file: &Path) -> Option<Known> {
+    Some(Known { headers: Headers::read(file)?, found: FileRules::read_found(file).ok()?, whole: OnceLock::new() })
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, UnwindSection};
 use heapledger_symbols::{SymbolFiles, SymbolizerOptions};
 use heapledger_wire::module_table::pair;
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSection, elf};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, elf};
 
+use crate::described::{Described, Descriptions, Elf, descriptions};
 use crate::error::{Result, RulesError};
 use crate::generate::{self, Generated};
 
@@ -16,10 +16,6 @@ use crate::generate::{self, Generated};
 const PAGE: u64 = 4096;
 /// The most segments that a file may have: linkers make fewer than twenty.
 const SEGMENTS_MAX: usize = 256;
-/// The most functions whose descriptions are read.
-const DESCRIPTIONS_MAX: usize = 8 << 20;
-
-pub(crate) type Elf<'data> = ElfFile64<'data, Endianness>;
 
 /// The unwind information of a file. All addresses are the file's own.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +26,9 @@ pub struct FileRules {
     eh_frame_hdr: Option<u64>,
     found: Option<FoundFrames>,
     generated: Option<Generated>,
+    /// The parts of its code that no description covers, in order, and the bytes of all its code.
+    uncovered: Vec<(u64, u64)>,
+    code_length: u64,
 }
 
 /// An `.eh_frame` of a file without `.eh_frame_hdr`.
@@ -56,6 +55,16 @@ impl FileRules {
         FileRules::read_with(path, SymbolizerOptions::default())
     }
 
+    /// Reads a file without generating rules. Takes time in proportion to its `.eh_frame`.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`FileRules::read`] does.
+    pub fn read_found(path: &Path) -> Result<FileRules> {
+        let files = open(path, SymbolizerOptions::default())?;
+        FileRules::parse(path, files.module()).map(|(rules, _, _)| rules)
+    }
+
     /// Reads a file as [`FileRules::read`] does, and looks for its debug file, whose symbols say
     /// where functions begin, where `options` say. No server is asked.
     ///
@@ -63,8 +72,7 @@ impl FileRules {
     ///
     /// Fails as [`FileRules::read`] does.
     pub fn read_with(path: &Path, options: SymbolizerOptions) -> Result<FileRules> {
-        let files =
-            SymbolFiles::open(path, options).map_err(|error| RulesError::Open { file: path.to_owned(), error })?;
+        let files = open(path, options)?;
         let others: Vec<&[u8]> = files.others().map(|file| file.bytes).collect();
         FileRules::from_bytes(path, files.module(), &others)
     }
@@ -76,6 +84,14 @@ impl FileRules {
     ///
     /// Fails if the bytes are not ELF for x86-64, or the headers are damaged.
     pub fn from_bytes(path: &Path, bytes: &[u8], others: &[&[u8]]) -> Result<FileRules> {
+        let (mut rules, file, covered) = FileRules::parse(path, bytes)?;
+        rules.generated = generate::uncovered(&file, others, &covered, rules.start);
+        Ok(rules)
+    }
+
+    /// Reads what the file has, without generating rules. Also returns the file, and the functions
+    /// that have descriptions.
+    fn parse<'data>(path: &Path, bytes: &'data [u8]) -> Result<(FileRules, Elf<'data>, Vec<Described>)> {
         let unreadable = |reason: String| RulesError::Unreadable { file: path.to_owned(), reason };
         let file = Elf::parse(bytes).map_err(|error| unreadable(error.to_string()))?;
         let (header, endian) = (file.elf_header(), file.endian());
@@ -104,8 +120,20 @@ impl FileRules {
             rules.found = descriptions.as_ref().and_then(|descriptions| rules.index(descriptions));
         }
         let covered = descriptions.map(|descriptions| descriptions.functions).unwrap_or_default();
-        rules.generated = generate::uncovered(&file, others, &covered, rules.start);
-        Ok(rules)
+        (rules.uncovered, rules.code_length) = generate::gaps(&file, &covered);
+        Ok((rules, file, covered))
+    }
+
+    /// True if much of its code has no unwind information: rules should be generated.
+    pub fn lacks_much(&self) -> bool {
+        let uncovered: u64 = self.uncovered.iter().map(|(from, to)| to - from).sum();
+        uncovered > self.code_length / 8
+    }
+
+    /// True if an address is in code that has no unwind information.
+    pub fn is_uncovered(&self, address: u64) -> bool {
+        let after = self.uncovered.partition_point(|part| part.0 <= address);
+        after.checked_sub(1).and_then(|index| self.uncovered.get(index)).is_some_and(|part| address < part.1)
     }
 
     /// Returns the first address that is loaded, and the one after the last.
@@ -150,53 +178,6 @@ impl FileRules {
     }
 }
 
-/// A function that `.eh_frame` describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Described {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    /// The offset of the description in `.eh_frame`.
-    pub(crate) description: u32,
-}
-
-/// The descriptions in an `.eh_frame`.
-struct Descriptions {
-    address: u64,
-    length: u64,
-    functions: Vec<Described>,
-}
-
-/// Reads the descriptions of `.eh_frame`, as far as they are whole. `None` if there is none.
-fn descriptions(file: &Elf<'_>) -> Option<Descriptions> {
-    let section = file.section_by_name(".eh_frame")?;
-    let bytes = section.data().ok()?;
-    let frames = EhFrame::from(EndianSlice::new(bytes, LittleEndian));
-    let bases = BaseAddresses::default().set_eh_frame(section.address());
-    let mut functions = Vec::new();
-    let mut entries = frames.entries(&bases);
-    // The common parts are few and near their descriptions: the latest is usually the right one.
-    let mut latest = None;
-    while let Ok(Some(entry)) = entries.next() {
-        let CieOrFde::Fde(partial) = entry else { continue };
-        let parsed = partial.parse(|frames, bases, offset| match &latest {
-            Some((at, common)) if *at == offset => Ok(Clone::clone(common)),
-            _ => {
-                let common = frames.cie_from_offset(bases, offset)?;
-                latest = Some((offset, common.clone()));
-                Ok(common)
-            }
-        });
-        let Ok(description) = parsed else { continue };
-        let (start, end) = (description.initial_address(), description.end_address());
-        if start < end
-            && let Ok(offset) = u32::try_from(description.offset())
-        {
-            functions.push(Described { start, end, description: offset });
-        }
-        if functions.len() == DESCRIPTIONS_MAX {
-            break;
-        }
-    }
-    functions.sort_unstable_by_key(|function| function.start);
-    Some(Descriptions { address: section.address(), length: bytes.len() as u64, functions })
+fn open(path: &Path, options: SymbolizerOptions) -> Result<SymbolFiles> {
+    SymbolFiles::open(path, options).map_err(|error| RulesError::Open { file: path.to_owned(), error })
 }

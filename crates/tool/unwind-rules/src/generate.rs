@@ -4,9 +4,9 @@
 //! registers and the stack before each: an abstract interpretation, in which a value is known on
 //! every path or not at all. Where the CFA and the caller's rbp are known, there is a rule.
 //!
-//! What a function has to do is checked: at each `ret` the stack and the registers that it leaves
-//! alone (System V psABI) are as they were at its start. If they are not, there is no rule for any
-//! of its code. So a rule is wrong only if code does what neither compilers nor the ABI do.
+//! Functions are checked: at each `ret` the stack and the registers that a function leaves alone
+//! (System V psABI) are as they were at its start. If they are not, there is no rule for any of its
+//! code. So a rule is wrong only if code does what neither compilers nor the ABI do.
 //!
 //! Functions begin at symbols, at the addresses that are called, and where descriptions of
 //! neighbours begin. An address that is only mentioned, and code that nothing leads to, may be a
@@ -20,11 +20,11 @@ mod function;
 mod value;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 
-use crate::file::{Described, Elf};
+use crate::described::{Described, Elf};
 use code::Code;
 use function::{Context, Function, Row, Rule, follow};
 
@@ -59,6 +59,13 @@ pub(crate) fn uncovered(file: &Elf<'_>, others: &[&[u8]], covered: &[Described],
     (!generated.pairs.is_empty()).then_some(generated)
 }
 
+/// Returns the parts of a file's code that no description covers, in order, and the bytes of all
+/// its code.
+pub(crate) fn gaps(file: &Elf<'_>, covered: &[Described]) -> (Vec<(u64, u64)>, u64) {
+    let code = Code::of_sections(file);
+    (code.uncovered(covered), code.length())
+}
+
 /// Returns the rules of the instructions that no description covers, in order.
 pub(crate) fn rows(file: &Elf<'_>, others: &[&[u8]], covered: &[Described]) -> Vec<Row> {
     let mut code = Code::read(file, others);
@@ -89,6 +96,21 @@ pub(crate) fn rows(file: &Elf<'_>, others: &[&[u8]], covered: &[Described]) -> V
     rows.retain(|row| is_uncovered(row.start));
     add_signal_returns(&code, &is_uncovered, &mut rows);
     rows
+}
+
+/// Returns the addresses to which branches with a condition lead: they are inside of functions.
+fn inner_targets(code: &Code<'_>, gaps: &[(u64, u64)]) -> HashSet<u64> {
+    let mut targets = HashSet::new();
+    for &(from, to) in gaps {
+        let Some((start, bytes)) = code.section(from) else { continue };
+        let bytes = bytes.get((from - start) as usize..(to - start) as usize).unwrap_or(&[]);
+        for instruction in &mut Decoder::with_ip(64, bytes, from, DecoderOptions::NONE) {
+            if instruction.flow_control() == FlowControl::ConditionalBranch {
+                targets.insert(instruction.near_branch64());
+            }
+        }
+    }
+    targets
 }
 
 /// Searches code that has descriptions for calls and mentions of other code.
@@ -137,22 +159,21 @@ struct Functions {
 }
 
 impl Functions {
-    fn context<'a>(&'a self, code: &'a Code<'a>) -> Context<'a> {
-        Context { code, starts: &self.starts, endings: &self.endings, budget: &self.budget }
+    fn context<'a>(&'a self, code: &'a Code<'a>, is_certain: bool) -> Context<'a> {
+        Context { code, starts: &self.starts, endings: &self.endings, budget: &self.budget, is_certain }
     }
 
     /// Follows the functions whose starts are certain, and those that they call, until it is known
     /// where all of them begin, and which of them return.
     fn follow_certain(&mut self, code: &Code<'_>, is_uncovered: &impl Fn(u64) -> bool) {
         for _ in 0..ROUNDS_MAX {
-            self.followed.clear();
-            let before = (self.starts.len(), self.endings.len());
-            let mut work: Vec<u64> = self.starts.iter().copied().filter(|&start| is_uncovered(start)).collect();
+            let (starts, endings) = (self.starts.clone(), self.endings.clone());
+            let mut work: Vec<u64> = starts.iter().copied().filter(|&start| is_uncovered(start)).collect();
             while let Some(start) = work.pop() {
                 if self.followed.contains_key(&start) {
                     continue;
                 }
-                let function = follow(start, self.context(code));
+                let function = follow(start, self.context(code, true));
                 if let Some(function) = &function {
                     let new = function.calls.iter().copied().filter(|call| !self.starts.contains(call));
                     work.extend(new.filter(|&call| is_uncovered(call)));
@@ -164,9 +185,17 @@ impl Functions {
                 }
                 self.followed.insert(start, function);
             }
-            if before == (self.starts.len(), self.endings.len()) {
+            let new_starts: BTreeSet<u64> = self.starts.difference(&starts).copied().collect();
+            let new_endings: BTreeSet<u64> = self.endings.difference(&endings).copied().collect();
+            if new_starts.is_empty() && new_endings.is_empty() {
                 break;
             }
+            // The others would be followed in the same way again.
+            self.followed.retain(|&start, function| {
+                function.as_ref().is_some_and(|function| {
+                    function.calls.is_disjoint(&new_endings) && !function.has_any(start, &new_starts)
+                })
+            });
         }
         for function in self.followed.values().flatten() {
             for row in &function.rows {
@@ -186,6 +215,7 @@ impl Functions {
 
     /// Follows code to which nothing leads, where it begins behind the end of other code.
     fn follow_gaps(&mut self, code: &Code<'_>, gaps: &[(u64, u64)]) {
+        let inner = inner_targets(code, gaps);
         for &(from, to) in gaps {
             // The beginning of uncovered code is where a description ends.
             let (mut at, mut is_behind_end) = (from, true);
@@ -202,7 +232,7 @@ impl Functions {
                     continue;
                 }
                 let is_padding = matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
-                if is_behind_end && !is_padding {
+                if is_behind_end && !is_padding && !inner.contains(&at) {
                     let mut work = vec![at];
                     while let Some(start) = work.pop() {
                         work.extend(self.try_function(start, code));
@@ -227,7 +257,7 @@ impl Functions {
         if self.known.contains_key(&start) || self.followed.contains_key(&start) {
             return Vec::new();
         }
-        let function = follow(start, self.context(code)).filter(|function| {
+        let function = follow(start, self.context(code, false)).filter(|function| {
             let agrees = |row: &Row| self.known.get(&row.start).is_none_or(|known| known == row);
             function.returns && !function.is_left_open && !function.uses_callers && function.rows.iter().all(agrees)
         });

@@ -11,7 +11,7 @@ pub struct MappedModule<'a> {
     pub bias: u64,
     /// The path, as the recording will have it; empty for the program itself.
     pub path: &'a [u8],
-    /// What is known from the file.
+    /// The unwind information of its file.
     pub rules: &'a FileRules,
 }
 

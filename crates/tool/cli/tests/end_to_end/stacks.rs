@@ -7,11 +7,11 @@ use crate::harness::{Build, Job, Recording, Scratch, build, installed, number};
 
 /// A stack of a recording, with all allocations ever made there.
 #[derive(Debug)]
-struct Stack {
-    blocks: i64,
+pub(crate) struct Stack {
+    pub(crate) blocks: i64,
     bytes: i64,
     /// Function names, the innermost first; inlined ones, too.
-    functions: Vec<String>,
+    pub(crate) functions: Vec<String>,
     /// The module of the innermost function.
     module: String,
 }
@@ -23,7 +23,7 @@ impl Stack {
 }
 
 /// Returns every stack in the recording.
-fn stacks(recording: &Recording) -> Vec<Stack> {
+pub(crate) fn stacks(recording: &Recording) -> Vec<Stack> {
     let answer = recording.ask("top", &["--by", "stack", "--total", "-n", "100000"]);
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let rows = answer["rows"].as_array().unwrap_or_else(|| panic!("no rows: {answer:#}"));

@@ -1,10 +1,16 @@
 //! Stacks of programs whose C library cannot be asked for modules: the recorder's library gets a
 //! table of them.
 //!
-//! An older glibc is not needed: a library that hides the modules from the recorder takes its place,
-//! so that glibc's `backtrace` is there to compare with.
+//! An older glibc is not needed: a library that hides the modules from the recorder takes its
+//! place, so that glibc's `backtrace` is there to compare with.
 
-use crate::harness::{Build, Job, Scratch, build, installed};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Build, Job, Scratch, build, headers, installed};
+use crate::stacks::stacks;
 use crate::verified::{verified, workloads};
 
 /// Returns the job with the modules hidden.
@@ -18,7 +24,7 @@ fn stacks_are_whole_without_the_linker() {
     let (_, recording) = hidden(Job::fixture("stacks", "500")).option("--verify-stacks").both(&scratch);
     let of = |name| recording.total(name);
     assert_eq!((of("stacks_mismatched"), of("stacks_dropped"), of("stacks_incomparable")), (0, 0, 0), "{recording:?}");
-    assert!(of("stacks_verified") >= of("allocations") && of("allocations") > 500, "{recording:?}");
+    assert!(of("stacks_verified") >= of("allocations") && of("allocations") >= 500, "{recording:?}");
 }
 
 /// Libraries that are loaded, unloaded and replaced: the table is asked for again.
@@ -30,8 +36,9 @@ fn libraries_that_come_and_go_are_noticed() {
     let job = hidden(Job::fixture("plugins", &format!("{} 20", directory.display())));
     let (_, recording) = job.option("--verify-stacks").both(&scratch);
     let of = |name| recording.total(name);
-    assert_eq!((of("stacks_mismatched"), of("stacks_dropped")), (0, 0), "{recording:?}");
-    assert!(of("stacks_verified") > 0, "{recording:?}");
+    assert_eq!(of("stacks_mismatched"), 0, "{recording:?}");
+    // A stack is incomplete if a library was unloaded while the table was made.
+    assert!(of("stacks_dropped") * 100 <= of("allocations") && of("stacks_verified") > 0, "{recording:?}");
 }
 
 #[test]
@@ -53,10 +60,39 @@ fn reports_are_the_same() {
     let top = |job: Job| {
         let (_, recording) = job.variable("PYTHONHASHSEED", "0").recorded(&scratch);
         assert_eq!(recording.total("stacks_dropped"), 0, "{recording:?}");
-        let rows = recording.ask("top", &["--by", "function"])["rows"].as_array().unwrap().clone();
-        let names = rows.iter().map(|row| format!("{} {}", row["name"], row["module"])).collect::<Vec<_>>();
-        assert!(!names.is_empty(), "{recording:?}");
+        let top = recording.ask("top", &["--by", "function", "-n", "0"]);
+        // The linker has the path by which it opened a library, the kernel the real one.
+        let module =
+            |row: &serde_json::Value| Path::new(row["module"].as_str().unwrap()).file_name().map(OsStr::to_owned);
+        let rows = top["rows"].as_array().unwrap().iter();
+        let names: BTreeSet<_> = rows.map(|row| (row["function"].as_str().map(str::to_owned), module(row))).collect();
+        assert!(names.len() > 10, "{top:#}");
         names
     };
     assert_eq!(top(hidden(Job::new(line))), top(Job::new(line)));
+}
+
+/// A program whose own code has no unwind information has the same stacks as one that has it: the
+/// compiler makes the same code.
+#[test]
+fn code_without_unwind_information_has_rules() {
+    let scratch = Scratch::new();
+    let of = |program: &Path| {
+        let (_, recording) = Job::new([program.as_os_str(), "500".as_ref()]).both(&scratch);
+        let counts = (recording.total("allocations"), recording.total("stacks_dropped"));
+        let stacks: BTreeSet<_> = stacks(&recording).into_iter().map(|stack| (stack.functions, stack.blocks)).collect();
+        (stacks, counts)
+    };
+    let compile = |name: &str, options: &[&str]| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/programs/stacks.c");
+        let output = scratch.file(name);
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-g", "-fno-builtin", "-pthread", "-I"]).arg(headers()).args(options);
+        assert!(compiler.arg("-o").arg(&output).arg(source).status().unwrap().success(), "{compiler:?}");
+        output
+    };
+    let (whole, counts) = of(&compile("whole", &[]));
+    assert!(whole.len() > 10 && counts.1 == 0, "{counts:?} {whole:#?}");
+    let bare = compile("bare", &["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]);
+    assert_eq!(of(&bare), (whole, counts));
 }

@@ -8,7 +8,7 @@ use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, RelocationTarget, SectionFlags, SectionKind, SymbolKind, elf,
 };
 
-use crate::file::{Described, Elf};
+use crate::described::{Described, Elf};
 
 /// The most symbols that are read.
 const SYMBOLS_MAX: usize = 4 << 20;
@@ -66,6 +66,22 @@ pub(crate) struct Code<'data> {
 impl<'data> Code<'data> {
     /// Reads the code of a file. `others` are the bytes of files with more symbols.
     pub(crate) fn read(file: &Elf<'data>, others: &[&[u8]]) -> Code<'data> {
+        let mut code = Code::of_sections(file);
+        code.read_symbols(file);
+        for other in others {
+            if let Ok(other) = Elf::parse(*other) {
+                code.read_symbols(&other);
+            }
+        }
+        code.read_relocations(file);
+        if code.contains(code.entry) {
+            code.starts.insert(code.entry);
+        }
+        code
+    }
+
+    /// Reads the code of a file, without where functions begin in it.
+    pub(crate) fn of_sections(file: &Elf<'data>) -> Code<'data> {
         let mut code = Code { entry: file.elf_header().e_entry(file.endian()), ..Code::default() };
         for section in file.sections() {
             let SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
@@ -98,16 +114,6 @@ impl<'data> Code<'data> {
             }
             is_kept
         });
-        code.read_symbols(file);
-        for other in others {
-            if let Ok(other) = Elf::parse(*other) {
-                code.read_symbols(&other);
-            }
-        }
-        code.read_relocations(file);
-        if code.contains(code.entry) {
-            code.starts.insert(code.entry);
-        }
         code
     }
 

@@ -63,13 +63,24 @@ pub(crate) struct Function {
     /// True if it jumps elsewhere although not everything is as it was.
     pub(crate) is_left_open: bool,
     /// True if it uses a register that only its caller has set, other than to save it: then it is
-    /// a part of another function.
+    /// a part of another function. Not looked for if its start is certain.
     pub(crate) uses_callers: bool,
     /// True if it may return, itself or by a function that it jumps to.
     pub(crate) may_return: bool,
 }
 
-/// What is known about other functions.
+impl Function {
+    /// True if one of its instructions, other than the one at its `start`, is at one of these
+    /// addresses.
+    pub(crate) fn has_any(&self, start: u64, addresses: &BTreeSet<u64>) -> bool {
+        let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return false };
+        let has = |address: &u64| self.rows.binary_search_by_key(address, |row| row.start).is_ok();
+        let is_own = |address: &u64| *address != start && has(address);
+        addresses.range(first.start..=last.start).any(is_own)
+    }
+}
+
+/// The knowledge about other functions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) code: &'a Code<'a>,
@@ -79,6 +90,8 @@ pub(crate) struct Context<'a> {
     pub(crate) endings: &'a BTreeSet<u64>,
     /// The number of instructions that may still be looked at in this file.
     pub(crate) budget: &'a Cell<u64>,
+    /// True if a function certainly begins where one is followed.
+    pub(crate) is_certain: bool,
 }
 
 impl Context<'_> {
@@ -195,7 +208,7 @@ impl Walk<'_> {
             let (instruction, mut state) = (node.instruction, node.state.clone());
             let flow = apply(&instruction, &mut state, &mut self.info);
             self.note_references(&instruction);
-            self.function.uses_callers |= self.uses_callers(at);
+            self.function.uses_callers |= !self.context.is_certain && self.uses_callers(at);
             let next = instruction.next_ip();
             match flow {
                 Flow::Next => self.reach(Some((at, Way::Next)), next, &state)?,

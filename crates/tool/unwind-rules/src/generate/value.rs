@@ -1,4 +1,4 @@
-//! What is known of registers and of the stack before an instruction.
+//! The knowledge about registers and the stack before an instruction.
 
 use std::cmp::Ordering;
 
@@ -44,7 +44,8 @@ impl Value {
     }
 }
 
-/// What is known before an instruction, on every path to it.
+/// The knowledge about the registers and the stack before an instruction: it holds on every path to
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     registers: [Value; 16],
