@@ -60,8 +60,7 @@ codes! {
         cause: "Its dynamic linker is that of musl, of Android or the like. `record` has a library for programs with musl whose \
                 linker is /lib/ld-musl-x86_64.so.1; hook libraries, `check` and other allocators are for glibc alone.",
         consequence: "The program runs as always, and nothing of it is recorded. Programs with musl are recorded by \
-                      `record` without --hook, --phc and --allocator; their stacks end where they reach code without unwind \
-                      information, and musl's own functions have none.",
+                      `record` without --hook, --phc and --allocator.",
         remedy: "Leave these options out; or build it for glibc, in Rust for the target x86_64-unknown-linux-gnu.",
     }
     /// The program brings an allocator of its own

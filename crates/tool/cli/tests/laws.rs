@@ -10,9 +10,9 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use serde_json::Value;
 
 /// The undefined symbols that the preload library may have. The compiler calls the memory functions
-/// for copies; the others come from the dynamic linker, weakly: glibc's, or musl's `_dl_debug_addr`. The
-/// one of V8, weak too, is in programs that contain V8 and export its functions. Weak symbols that
-/// start with `_ITM` or `__` belong to the C compiler's start files.
+/// for copies; the others come from the dynamic linker, weakly: glibc's, or musl's
+/// `_dl_debug_addr`. The one of V8, weak too, is in programs that contain V8 and export its
+/// functions. Weak symbols that start with `_ITM` or `__` belong to the C compiler's start files.
 const UNDEFINED_ALLOWED: &[&str] = &[
     "memcpy",
     "memmove",
@@ -436,6 +436,6 @@ fn the_preload_library_needs_and_offers_what_it_says() {
     // The segments are mapped into a recorded program; names of functions are for debuggers, and
     // stay in the file.
     let mapped: u64 = library.segments().map(|segment| segment.file_range().1).sum();
-    assert!(mapped < 296 << 10, "{mapped} bytes");
+    assert!(mapped < 304 << 10, "{mapped} bytes");
     assert!(bytes.len() < 416 << 10, "{} bytes", bytes.len());
 }

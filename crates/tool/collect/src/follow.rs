@@ -84,6 +84,7 @@ impl Follow {
             return Err(Some(Obstacle::OtherRights));
         }
         match way(&inside, INTERPRETERS_MAX) {
+            Way::Musl if self.library_for_musl.is_none() => Err(Some(Obstacle::OtherLibrary)),
             Way::Preloaded | Way::Musl | Way::Placed => Ok(()),
             Way::None(obstacle) => Err(obstacle),
         }

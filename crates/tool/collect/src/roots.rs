@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
 
 /// The most root directories that are kept; each takes two descriptors.
 const ROOTS_MAX: usize = 32;
@@ -29,7 +29,8 @@ struct Root {
     _namespace: Option<File>,
 }
 
-/// The device and the number of the directory, and the number of the mount namespace.
+/// The numbers of the mount, of the directory, and of the mount namespace. A process that sets up a
+/// container begins there with the old root, which may be the same directory in another mount.
 type Identity = (u64, u64, u64);
 
 impl Roots {
@@ -56,9 +57,12 @@ impl Roots {
 }
 
 fn identity(process: &str) -> Option<Identity> {
-    let root = fs::metadata(format!("/proc/{process}/root")).ok()?;
+    let root = format!("/proc/{process}/root");
+    // Kernels before 5.8 say 0.
+    let asked = StatxFlags::INO | StatxFlags::MNT_ID;
+    let root = statx(rustix::fs::CWD, root, AtFlags::empty(), asked).ok()?;
     let namespace = fs::metadata(format!("/proc/{process}/ns/mnt")).ok()?;
-    Some((root.dev(), root.ino(), namespace.ino()))
+    Some((root.stx_mnt_id, root.stx_ino, namespace.ino()))
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ pub struct SymbolizerOptions {
     /// paths are looked up below it; if nothing is there, files of this system are used, but only
     /// with the recorded build id.
     pub sysroot: Option<PathBuf>,
-    /// Root directories of other processes, such as those of containers. Modules and debug files are
-    /// also looked up below each, and taken only with the recorded build id.
+    /// Root directories of other processes, such as those of containers. Modules and debug files
+    /// are also looked up below each, and taken only with the recorded build id.
     pub roots: Vec<PathBuf>,
     /// Files, and directories that are searched recursively, for modules, debug files, and parts of
     /// split debug information: by build id, and by name if there is none. The first 100,000 files

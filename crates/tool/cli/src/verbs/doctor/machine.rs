@@ -38,7 +38,7 @@ pub(super) fn checks() -> Vec<Check> {
 /// Checks the C library of a program.
 fn c_library(program: &Path) -> Option<Check> {
     if host::is_for_musl(program) {
-        let text = "musl: programs are recorded, and stacks end where they reach its functions";
+        let text = "musl: `record` records programs; `check`, `run` and other allocators are for glibc";
         return Some(Check::problem("C library", State::Note, Code::OtherLibrary, text, "heapledger explain HL0004"));
     }
     let (loaded, _) = libraries(&linker_of(program)?, program);
