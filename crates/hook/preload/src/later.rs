@@ -40,8 +40,8 @@ const ATTEMPTS: usize = 3;
 ///
 /// # Safety
 ///
-/// The process has one thread, which runs code of ours on behalf of the dynamic linker: the resolver
-/// of an indirect function.
+/// The process has one thread, which runs code of ours on behalf of the dynamic linker: the
+/// resolver of an indirect function.
 pub(crate) unsafe fn watch() -> bool {
     // SAFETY: `at_start` requires that nobody loads or unloads an object meanwhile: the only thread
     // is here.
@@ -166,8 +166,8 @@ extern "C" fn linker_calls() {
     }
 }
 
-/// Redirects the entries of libraries that have just been mapped; names those of which not all could
-/// be.
+/// Redirects the entries of libraries that have just been mapped; names those of which not all
+/// could be.
 fn redirect(batch: &Batch) {
     // SAFETY: `install_again` requires libraries that have just been mapped, and one user of the
     // table: the linker calls in the middle of a `dlopen`, with its lock of loading held. The key

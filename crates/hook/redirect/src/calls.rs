@@ -1,5 +1,6 @@
 //! Makes the calls of redirected entries, and notifies the observers.
 
+use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -317,6 +318,10 @@ impl Call<'_> {
                     };
                     self.allocated(layout, &arguments, block);
                 }
+                Effect::AllocateText => {
+                    registers.rax = self.original(self.site.original, &arguments);
+                    self.text_allocated(registers.rax);
+                }
                 Effect::Reallocate => registers.rax = self.reallocate(layout, &arguments),
                 Effect::Expand | Effect::ResizeInPlace => registers.rax = self.resize(layout, &arguments),
                 Effect::Free => {
@@ -352,6 +357,26 @@ impl Call<'_> {
                 }
                 (_, Api::Malloc) => notify::malloc(pointer(block), size, caller),
                 _ => notify::aligned(api, pointer(block), alignment, size, caller),
+            }
+        }
+    }
+
+    /// Notifies that a call returned a block with a text, or none.
+    ///
+    /// # Safety
+    ///
+    /// See [`call`]: the call has been made, and returned `block`.
+    unsafe fn text_allocated(&self, block: u64) {
+        // SAFETY: the block is new, and has a text with a NUL at its end, by the contract of
+        // `strdup`. The notifications require the live calling frame of this thread, and a call
+        // made as told: this function's `# Safety` gives both.
+        unsafe {
+            match block {
+                0 => notify::failed(Api::Malloc, 0, 0, 0, self.caller),
+                _ => {
+                    let length = CStr::from_ptr(pointer(block).cast()).count_bytes() + 1;
+                    notify::malloc(pointer(block), length, self.caller);
+                }
             }
         }
     }

@@ -25,9 +25,9 @@ const MAP_PRIVATE: usize = 2;
 /// # Safety
 ///
 /// The plan was made by the tool for this process, with the address of
-/// [`thunk_address`](crate::thunk_address), and no thread is in one of the entries or can get there:
-/// the process has one thread, or they are in modules that the dynamic linker has just mapped.
-/// Nothing has been mapped since the tool looked, or else it is in no region.
+/// [`thunk_address`](crate::thunk_address), and no thread is in one of the entries or can get
+/// there: the process has one thread, or they are in modules that the dynamic linker has just
+/// mapped. Nothing has been mapped since the tool looked, or else it is in no region.
 pub unsafe fn install(fd: i32, length: usize) -> usize {
     let Some(plan) = MappedPlan::map(fd, length) else { return 0 };
     // SAFETY: the contract of `MappedPlan::install` is this function's.
@@ -100,8 +100,8 @@ impl MappedPlan {
     ///
     /// # Safety
     ///
-    /// [`install`](MappedPlan::install) has mapped all of them. No entry leads to them any more, and
-    /// no thread is in one.
+    /// [`install`](MappedPlan::install) has mapped all of them. No entry leads to them any more,
+    /// and no thread is in one.
     pub(crate) unsafe fn unmap_regions(self) {
         self.sum(|_, region| {
             // SAFETY: `munmap` gives back a mapping of `map_region`, to which by this function's

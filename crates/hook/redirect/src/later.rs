@@ -1,5 +1,5 @@
-//! Plans for modules that the program opens while it runs, kept for the case that it closes them and
-//! opens them again.
+//! Plans for modules that the program opens while it runs, kept for the case that it closes them
+//! and opens them again.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -31,13 +31,15 @@ impl Kept {
 impl KeptPlans {
     /// Returns a table without plans.
     pub const fn new() -> KeptPlans {
-        const FREE: Kept = Kept { key: AtomicU64::new(0), start: AtomicUsize::new(0), length: AtomicUsize::new(0) };
-        KeptPlans([FREE; KEPT_MAX])
+        KeptPlans(
+            [const { Kept { key: AtomicU64::new(0), start: AtomicUsize::new(0), length: AtomicUsize::new(0) } };
+                KEPT_MAX],
+        )
     }
 
-    /// Maps the stubs of a plan and writes its jumps as [`install`](crate::install()) does, and keeps
-    /// the plan under a key that is not 0. Returns the number of entries that are redirected. A plan
-    /// of which not all could be installed is not kept.
+    /// Maps the stubs of a plan and writes its jumps as [`install`](crate::install()) does, and
+    /// keeps the plan under a key that is not 0. Returns the number of entries that are redirected.
+    /// A plan of which not all could be installed is not kept.
     ///
     /// # Safety
     ///
@@ -60,8 +62,8 @@ impl KeptPlans {
         installed
     }
 
-    /// Writes the jumps of a kept plan again. `None` if none is kept under the key; false if not all
-    /// jumps could be written.
+    /// Writes the jumps of a kept plan again. `None` if none is kept under the key; false if not
+    /// all jumps could be written.
     ///
     /// # Safety
     ///

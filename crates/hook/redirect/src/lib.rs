@@ -9,8 +9,8 @@
 //! rely on that.
 //!
 //! [`watch_linker`] makes the dynamic linker call a function when it has mapped modules, so that
-//! those that the program opens later are redirected before their code runs, and [`KeptPlans`] those
-//! that it opens again.
+//! those that the program opens later are redirected before their code runs, and [`KeptPlans`]
+//! those that it opens again.
 //!
 //! **Nested calls.** An allocator's entry points call each other: `operator new` calls `malloc`,
 //! and `realloc` calls `free`. Only the outermost call is an event. [`nesting`] is the mark of a

@@ -1,9 +1,9 @@
 //! The function by which the dynamic linker tells a debugger that it loads or unloads modules.
 //!
 //! `_dl_debug_state` does nothing: debuggers put a breakpoint there (`r_brk` of `<link.h>`). The
-//! linker calls it before it maps the first module of a `dlopen`, again when all are mapped and none
-//! is relocated yet, and before and after it unmaps modules. So a jump in its place sees each module
-//! before any of its code runs.
+//! linker calls it before it maps the first module of a `dlopen`, again when all are mapped and
+//! none is relocated yet, and before and after it unmaps modules. So a jump in its place sees each
+//! module before any of its code runs.
 
 use heapledger_wire::redirection::Jump;
 
@@ -15,8 +15,8 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const RET: u8 = 0xc3;
 
 /// Makes the dynamic linker's function at this address jump to another one, and returns true.
-/// Returns false, and changes nothing, if it does not consist of a `ret` with enough room behind it,
-/// or the other function is too far away.
+/// Returns false, and changes nothing, if it does not consist of a `ret` with enough room behind
+/// it, or the other function is too far away.
 ///
 /// # Safety
 ///

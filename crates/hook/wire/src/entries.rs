@@ -25,6 +25,8 @@ pub enum Effect {
     Allocate,
     /// It writes the address of a new block to where an argument points, and returns 0 if it did.
     AllocateOut,
+    /// It returns a new block with a text, whose length and end are the block's size, or null.
+    AllocateText,
     /// It moves or resizes a block, and returns its new address, or null if it failed: then the old
     /// block stays, unless [`Layout::frees_on_failure`].
     Reallocate,

@@ -710,13 +710,16 @@ codes! {
     }
     /// An allocator in a library that was opened later is not redirected
     NotRedirectedLater = 114 {
-        cause: "The program opened a library with `dlopen` that has an allocator of its own, or may have one. Some of its \
-                functions could not be redirected: they are too short or begin in a way that cannot be moved, their code was \
-                not that of the file, there was no room near the library, or the recorder did not answer.",
-        consequence: "Blocks that come from these functions alone are not in the recording, and frees of others by them are \
-                missed.",
-        remedy: "`heapledger doctor LIBRARY` says which functions it has, and which of them cannot be redirected. Build the \
-                 library without its own allocator for the recording; or preload it: `LD_PRELOAD=LIBRARY heapledger record …`.",
+        cause: "The program opened a library with `dlopen` that has, or may have, an allocator of its own. Its functions cannot \
+                be redirected, there was no room near it, or the recorder did not answer.",
+        consequence: "Its blocks are not in the recording, or not all; frees of others by it are missed.",
+        remedy: "`heapledger doctor --json LIBRARY` lists its functions. Build it without its own allocator, or preload it.",
+    }
+    /// Calls of a global allocator of Rust may be inlined
+    InlinedAllocator = 115 {
+        cause: "An optimising compiler inlines its own functions for a `#[global_allocator]`, which are redirected, into callers.",
+        consequence: "Blocks of inlined calls are not in the recording. Without optimisation every call is seen.",
+        remedy: "Wrap it: `heapledger::Allocator::wrapping(…)`. Or record a build with `opt-level = 0`.",
     }
     /// The running program is in a sandbox
     UnderFilter = 116 {

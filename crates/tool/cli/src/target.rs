@@ -292,6 +292,15 @@ fn redirect(path: &Path, findings: &mut Vec<Finding>) {
     for finding in findings.iter_mut().filter(|finding| is_inside(finding.code)) {
         finding.is_redirected = true;
     }
+    if allocators.iter().any(|one| one.may_be_inlined) {
+        findings.push(Finding {
+            code: Code::InlinedAllocator,
+            effect: Effect::Partial,
+            text: format!("`{}` has a #[global_allocator]: calls that are inlined are not seen", path.display()),
+            hint: "wrap it: heapledger::Allocator::wrapping(…), or record a build with opt-level = 0".to_owned(),
+            is_redirected: false,
+        });
+    }
     for RedirectedAllocator { family, refused, .. } in allocators.iter().filter(|one| !one.refused.is_empty()) {
         let shown = refused.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = refused.len().saturating_sub(3);

@@ -130,7 +130,7 @@ pub(crate) fn plan_later(pid: u32, thunk: u64, addresses: &[u64]) -> Made {
             examined.push((module.clone(), allocators));
         }
     }
-    Made { with_allocator, ..made(parts_of(&mut mappings, &examined, thunk, Thunks::All)) }
+    Made { with_allocator, ..made(parts_of(&mut mappings, &examined, thunk, User::Later)) }
 }
 
 /// Makes the plan of its parts.
@@ -160,6 +160,23 @@ pub(crate) enum Linking {
     Static,
     /// The program runs without the preload library: the calls of every allocator are redirected.
     Running,
+}
+
+/// The library by which a plan is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum User {
+    /// The preload library, before the program starts.
+    Starting,
+    /// The preload library, when the program opens libraries.
+    Later,
+    /// A library that is placed into the program.
+    Placed,
+}
+
+impl User {
+    fn thunks(self) -> Thunks {
+        if self == User::Placed { Thunks::Preserving } else { Thunks::All }
+    }
 }
 
 /// The parts of a plan.
@@ -194,7 +211,7 @@ pub(crate) fn add_exec(parts: &mut Parts, pid: u32, exec: u64) {
         return;
     }
     let length = (exec::length(sites.len()) as u64).next_multiple_of(PAGE_LENGTH);
-    let Some(address) = mappings.take_gap_near(&module, length) else { return };
+    let Some(address) = mappings.take_gap_near(&module, length, false) else { return };
     let (bytes, jumps) = exec::stubs(&sites, address, exec);
     parts.regions.push(Region { address, length, offset: parts.code.len() as u64 });
     parts.jumps.extend(jumps);
@@ -209,12 +226,12 @@ const CODE_MAX: u64 = 256 << 20;
 /// examined.
 pub(crate) fn parts(pid: u32, thunk: u64, linking: Linking) -> Option<Parts> {
     let (mut mappings, modules) = modules_of(pid, linking)?;
-    let thunks = if linking == Linking::Dynamic { Thunks::All } else { Thunks::Preserving };
-    Some(parts_of(&mut mappings, &modules, thunk, thunks))
+    let user = if linking == Linking::Dynamic { User::Starting } else { User::Placed };
+    Some(parts_of(&mut mappings, &modules, thunk, user))
 }
 
 /// Makes the parts for these modules, and takes room for the stubs.
-fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u64, thunks: Thunks) -> Parts {
+fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u64, user: User) -> Parts {
     let Parts { mut entries, mut regions, mut jumps, mut code, mut own_code, mut allocator } = Parts::default();
     for (module, allocators) in modules {
         for found in allocators.iter().filter(|found| !found.plan.patches.is_empty()) {
@@ -227,7 +244,7 @@ fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u6
                 let entries = || found.plan.patches.iter().map(|patch| patch.at.wrapping_add(bias));
                 own_code = entries().min().zip(entries().max()).map(|(first, last)| [first, last]);
             }
-            let mut stubs = Stubs::new(&found.plan, bias, thunk, thunks);
+            let mut stubs = Stubs::new(&found.plan, bias, thunk, user.thunks());
             let length = (stubs.length_max() as u64).next_multiple_of(PAGE_LENGTH);
             let is_full = regions.len() == REGIONS_MAX
                 || jumps.len() + found.plan.patches.len() > JUMPS_MAX
@@ -235,7 +252,7 @@ fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u6
             if is_full {
                 continue;
             }
-            let Some(address) = mappings.take_gap_near(module, length) else { continue };
+            let Some(address) = mappings.take_gap_near(module, length, user == User::Later) else { continue };
             let usable = found.usable.map_or(0, |usable| usable.wrapping_add(bias));
             let (bytes, own_jumps) = stubs.place(address, usable);
             if own_jumps.is_empty() {
@@ -271,9 +288,9 @@ pub(crate) fn plan_running(
     let (mut mappings, modules) = modules_of(pid, Linking::Running)?;
     // Anywhere would do. A program that has mapped parts of itself elsewhere has no room that is near
     // to all of it.
-    let gap = modules.iter().find_map(|(module, _)| mappings.take_gap_near(module, library_length))?;
+    let gap = modules.iter().find_map(|(module, _)| mappings.take_gap_near(module, library_length, false))?;
     let thunk = choose(gap)?;
-    let parts = parts_of(&mut mappings, &modules, thunk, Thunks::Preserving);
+    let parts = parts_of(&mut mappings, &modules, thunk, User::Placed);
     Some(RunningPlan { parts, modules: placed_modules(pid, &mappings, lists_all) })
 }
 
@@ -446,6 +463,8 @@ pub struct RedirectedAllocator {
     pub entries: usize,
     /// The names of its entry points whose calls are not seen, because they cannot be redirected.
     pub refused: Vec<String>,
+    /// True if its entry points are functions that the compiler makes, and may have inlined.
+    pub may_be_inlined: bool,
 }
 
 /// Returns the allocators inside of a statically linked program's file that a recording redirects,
@@ -475,6 +494,7 @@ fn allocators_of_file(program: &Path, linking: Linking) -> Vec<RedirectedAllocat
             family: found.family.name(),
             entries: found.plan.patches.len(),
             refused: events(&found.plan),
+            may_be_inlined: found.family == Family::RustShims,
         })
         .collect()
 }
@@ -485,9 +505,12 @@ fn is_redirected(allocator: &Allocator, is_program: bool, linking: Linking) -> b
         family if linking == Linking::Running => !matches!(family, Family::Operators | Family::RustShims),
         // Nobody else sees its calls. Rust's own functions call another allocator of the table.
         Family::Glibc | Family::Musl | Family::Malloc if linking == Linking::Static => true,
-        // The C library's own, in a static program; and functions over malloc, whose calls of it
-        // are seen.
-        Family::Glibc | Family::Musl | Family::Operators | Family::RustShims => false,
+        // The C library's own, in a static program; and C++'s over malloc, whose calls of it are
+        // seen.
+        Family::Glibc | Family::Musl | Family::Operators => false,
+        // Rust's allocator may have its memory from anywhere. If that is malloc, the calls of it
+        // are nested.
+        Family::RustShims => true,
         // A library that exports malloc comes behind the preload library, and wraps the C
         // library's.
         Family::Malloc => is_program,

@@ -68,6 +68,9 @@ pub enum EntryKind {
     Expand = 28,
     /// `rpaligned_realloc(old, alignment, size, old_size, flags)`.
     AlignedRealloc = 29,
+    /// `strdup(text)` and `strndup(text, max)` of an allocator: a block as long as the text in it
+    /// and its end.
+    Strdup = 30,
 
     /// A malloc with the arena, or heap, first: `moz_arena_malloc(arena, size)`,
     /// `mi_heap_malloc(heap, size)`.
@@ -141,7 +144,7 @@ pub enum EntryKind {
 
 impl EntryKind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [EntryKind; 58] = [
+    pub const ALL: [EntryKind; 59] = [
         EntryKind::Malloc,
         EntryKind::Calloc,
         EntryKind::Realloc,
@@ -168,6 +171,7 @@ impl EntryKind {
         EntryKind::ReallocarrayAligned,
         EntryKind::Expand,
         EntryKind::AlignedRealloc,
+        EntryKind::Strdup,
         EntryKind::ArenaMalloc,
         EntryKind::ArenaCalloc,
         EntryKind::ArenaRealloc,
@@ -268,6 +272,7 @@ impl EntryKind {
             ReallocarrayAligned => reallocate(Api::Reallocarray, 0, 2).counted(1).aligned(3),
             Expand => Layout { effect: Effect::Expand, ..reallocate(Api::Realloc, 0, 1) },
             AlignedRealloc => reallocate(Api::Realloc, 0, 2).aligned(1),
+            Strdup => Layout { effect: Effect::AllocateText, size: None, ..allocate(Api::Malloc, 0) },
             ArenaMalloc => allocate(Api::Malloc, 1),
             ArenaCalloc => allocate(Api::Calloc, 2).counted(1),
             ArenaRealloc => reallocate(Api::Realloc, 1, 2),

@@ -22,10 +22,11 @@ fn layouts_name_arguments_in_registers() {
         let places: Vec<u8> = places.into_iter().flatten().collect();
         assert!(places.iter().all(|&place| place < ARGUMENTS_MAX), "{kind:?}");
         assert_eq!(places.iter().collect::<HashSet<_>>().len(), places.len(), "{kind:?} has one argument twice");
-        let has_block = matches!(layout.effect, Effect::Allocate | Effect::AllocateOut);
-        assert_eq!(layout.block.is_none(), has_block, "{kind:?}");
+        let is_new = matches!(layout.effect, Effect::Allocate | Effect::AllocateOut | Effect::AllocateText);
+        assert_eq!(layout.block.is_none(), is_new, "{kind:?}");
         assert_eq!(layout.out.is_some(), layout.effect == Effect::AllocateOut, "{kind:?}");
-        assert_eq!(layout.size.is_none(), matches!(layout.effect, Effect::Free | Effect::UsableSize), "{kind:?}");
+        let has_no_size = matches!(layout.effect, Effect::Free | Effect::UsableSize | Effect::AllocateText);
+        assert_eq!(layout.size.is_none(), has_no_size, "{kind:?}");
         if let Some(sibling) = kind.nothrow() {
             assert!(layout.throws, "{kind:?}");
             assert_eq!(sibling.layout(), Layout { throws: false, ..layout });

@@ -1,5 +1,8 @@
 //! Programs with an allocator of their own inside: their calls are recorded as those of malloc are.
 
+mod later;
+mod preloaded;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -280,4 +283,37 @@ fn the_rust_compiler() {
     assert!(table.to_string().contains("llvm::cl::"), "no block of a constructor");
     let verdict = heapledger(["doctor".as_ref(), "--json".as_ref(), compiler.as_os_str()]);
     assert!(!verdict.text().contains("HL0005"), "{}", verdict.text());
+}
+
+/// The compiler's own functions are redirected where the allocator has none of C's: all calls, in a
+/// build without optimisation.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_rust_program_with_its_own_pool() {
+    let scratch = Scratch::new();
+    let program = scratch.file("own_pool");
+    let source = Path::new(SOURCES).join("own_pool_rust.rs");
+    run(Command::new("rustc").args(["--edition", "2024", "-g"]).arg(&source).arg("-o").arg(&program));
+    let (_, recording) = agrees(|work| job(&program, work), "300");
+    assert_eq!((number(&recording.summary, "frees_missed"), recording.total("frees_unknown")), (0, 0), "{recording:?}");
+    // Optimised, the compiler has put some calls in place of the functions, and that is said.
+    run(Command::new("rustc").args(["--edition", "2024", "-O"]).arg(&source).arg("-o").arg(&program));
+    let said = job(&program, "1").with_report().start(Some(&scratch.file("told.hl"))).outcome();
+    assert!(String::from_utf8_lossy(&said.stderr).contains("warning[HL0115]"), "{said:?}");
+}
+
+/// A function that frees, and that nobody knows, shows by the addresses that are handed out again.
+#[test]
+fn frees_by_an_unknown_function_are_counted() {
+    let scratch = Scratch::new();
+    let file = scratch.file("missed.hl");
+    let outcome = Job::fixture("missed_frees", "1000").with_report().start(Some(&file)).outcome();
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let recording = Recording::open(file);
+    assert_eq!(number(&recording.summary, "frees_missed"), 1000, "{recording:?}");
+    assert_eq!((recording.total("allocations"), recording.total("frees")), (2001, 2001), "{recording:?}");
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    assert!(said.contains("warning[HL0075]") && said.contains("1,000"), "{said}");
+    let summary = heapledger(["summary".as_ref(), scratch.file("missed.hl").as_os_str()]);
+    assert!(summary.text().lines().any(|line| line.contains("missed frees") && line.contains("1,000")), "{summary:?}");
 }

@@ -12,6 +12,9 @@ const MAPS_MAX: usize = 16 << 20;
 const DISTANCE_MAX: u64 = (2 << 30) - (16 << 20);
 /// Room that is left free beside other mappings, because they may grow.
 const CLEARANCE: u64 = 1 << 20;
+/// Room that is left free beside modules that may be unloaded: the kernel aligns large files to
+/// 2 MiB, and finds the same address again only if there is as much room as before.
+const CLEARANCE_LATER: u64 = 16 << 20;
 /// The smallest address that programs may map, by default.
 const ADDRESS_MIN: u64 = 1 << 16;
 /// The end of the addresses of programs.
@@ -69,8 +72,9 @@ impl Mappings {
     ///
     /// Prefers gaps with room to spare: the program maps the plan before the stubs, and the kernel
     /// puts it at the end of the highest gap where it fits. Among them, prefers those below the
-    /// module: the heap of `brk` is above the program.
-    pub(crate) fn take_gap_near(&mut self, module: &Mapped, length: u64) -> Option<u64> {
+    /// module: the heap of `brk` is above the program. Beside a module that the program has opened
+    /// later there should be more room.
+    pub(crate) fn take_gap_near(&mut self, module: &Mapped, length: u64, is_later: bool) -> Option<u64> {
         let of_module = || self.mapped.iter().filter(|mapping| mapping.path == module.path);
         let first = of_module().map(|mapping| mapping.start).min()?;
         let end = of_module().map(|mapping| mapping.end).max()?;
@@ -101,7 +105,8 @@ impl Mappings {
         };
         let fits = |address: &u64| is_near(*address) && self.is_free(*address, length);
         let with = |clearance| below(clearance).filter(fits).max().or_else(|| above(clearance).filter(fits).min());
-        let address = with(CLEARANCE).or_else(|| with(0))?;
+        let most = if is_later { CLEARANCE_LATER } else { CLEARANCE };
+        let address = [most, CLEARANCE, 0].into_iter().find_map(with)?;
         self.take(address, length);
         Some(address)
     }

@@ -388,11 +388,14 @@ const SNMALLOC: &[(&str, EntryKind)] = &[
     ("sn_rust_usable_size", UsableSize),
 ];
 
-/// mozjemalloc's functions for arenas: `memory/build/malloc_decls.h`.
+/// mozjemalloc's functions for arenas: `memory/build/malloc_decls.h`; and the C library's that it
+/// defines itself (`memory/build/mozjemalloc.cpp`), which do not call its malloc by an entry.
 const MOZJEMALLOC: &[(&str, EntryKind)] = &[
     ("moz_arena_malloc", ArenaMalloc),
     ("moz_arena_calloc", ArenaCalloc),
     ("moz_arena_realloc", ArenaRealloc),
     ("moz_arena_free", ArenaFree),
     ("moz_arena_memalign", ArenaMemalign),
+    ("strdup", Strdup),
+    ("strndup", Strdup),
 ];

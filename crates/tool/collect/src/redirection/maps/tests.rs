@@ -29,7 +29,7 @@ fn gaps_are_free_near_and_taken_once() {
     let modules = mappings.modules();
     for module in modules.iter().take(2).chain(modules.iter().take(2)) {
         let before = mappings.mapped.clone();
-        let address = mappings.take_gap_near(module, 0x3000).unwrap();
+        let address = mappings.take_gap_near(module, 0x3000, false).unwrap();
         assert_eq!(address % 4096, 0);
         assert!(address < module.start && module.end - address < DISTANCE_MAX, "{address:x}");
         assert!(before.iter().all(|mapping| mapping.end <= address || mapping.start >= address + 0x3000));
@@ -40,11 +40,11 @@ fn gaps_are_free_near_and_taken_once() {
 fn a_program_at_a_fixed_address_has_room_below() {
     let mut mappings = Mappings::parse(b"400000-401000 r-xp 00000000 08:01 7 /p\n");
     let module = mappings.modules().remove(0);
-    let address = mappings.take_gap_near(&module, 0x2000).unwrap();
+    let address = mappings.take_gap_near(&module, 0x2000, false).unwrap();
     assert!((ADDRESS_MIN..0x40_0000 - 0x2000).contains(&address), "{address:x}");
     // With nothing free below, above.
     let mut mappings = Mappings::parse(b"10000-401000 r-xp 00000000 08:01 7 /p\n");
-    let address = mappings.take_gap_near(&mappings.modules().remove(0), 0x2000).unwrap();
+    let address = mappings.take_gap_near(&mappings.modules().remove(0), 0x2000, false).unwrap();
     assert!(address > 0x40_1000 && address < DISTANCE_MAX, "{address:x}");
 }
 
@@ -55,14 +55,14 @@ fn small_gaps_are_the_last_resort() {
         "7f0000800000-7f0000900000 r-xp 00000000 08:01 7 /a\n7f0000904000-7f0000a00000 r-xp 00000000 08:01 8 /b\n";
     let mut mappings = Mappings::parse(modules.as_bytes());
     let module = mappings.modules().remove(1);
-    let address = mappings.take_gap_near(&module, 0x3000).unwrap();
+    let address = mappings.take_gap_near(&module, 0x3000, false).unwrap();
     assert!(address + 0x3000 + CLEARANCE <= 0x7f00_0080_0000, "{address:x}");
     // Without any other room, it has to do.
     let full = format!(
         "10000-7f0000800000 r--p 00000000 08:01 9 /c\n{modules}7f0000a00000-7fffffffe000 r--p 00000000 08:01 9 /d\n"
     );
     let mut mappings = Mappings::parse(full.as_bytes());
-    let address = mappings.take_gap_near(&module, 0x3000);
+    let address = mappings.take_gap_near(&module, 0x3000, false);
     assert_eq!(address, Some(0x7f00_0090_1000));
 }
 
@@ -70,5 +70,13 @@ fn small_gaps_are_the_last_resort() {
 fn without_room_there_is_none() {
     let mut mappings = Mappings::parse(b"10000-7ffffffff000 r-xp 00000000 08:01 7 /p\n");
     let module = mappings.modules().remove(0);
-    assert_eq!(mappings.take_gap_near(&module, 0x2000), None);
+    assert_eq!(mappings.take_gap_near(&module, 0x2000, false), None);
+}
+
+/// A module that is opened later finds its place again when it has been closed.
+#[test]
+fn later_modules_keep_more_room() {
+    let mut mappings = Mappings::parse(b"7f0008000000-7f0008900000 r-xp 00000000 08:01 7 /a\n");
+    let address = mappings.take_gap_near(&mappings.modules().remove(0), 0x1000, true).unwrap();
+    assert!(address + 0x1000 + CLEARANCE_LATER <= 0x7f00_0800_0000, "{address:x}");
 }
