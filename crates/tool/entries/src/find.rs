@@ -34,9 +34,11 @@ pub struct Found {
 /// there is no other allocator and none of the system's is called.
 ///
 /// In a statically linked program without names, the code of known C libraries' malloc is looked
-/// for: a function is found if its code occurs once.
+/// for: a function is found if its code occurs once. In a stripped Rust program, jemalloc and
+/// mimalloc are found by the calls of their functions.
 ///
-/// The cost is that of reading all symbols once, or all code for signatures.
+/// The cost is that of reading all symbols once, or all code for signatures, or of decoding all
+/// code of a Rust program that has an allocator's texts.
 ///
 /// # Errors
 ///
@@ -166,7 +168,11 @@ fn are_own(operators: &[Entry], allocator: &Allocator, module: &Module, symbols:
         // Theirs end the program instead of throwing.
         Family::Mozjemalloc | Family::PartitionAlloc => true,
         Family::Jemalloc => !module.is_program() || symbols.get(JEMALLOC_OPERATORS).is_some(),
-        // Operators of tcmalloc and mimalloc are aliases of functions with names of their own.
+        // Operators of tcmalloc and mimalloc are aliases of functions with names of their own. In a
+        // stripped program `operator delete` still is one of `free`.
+        Family::Mimalloc | Family::Tcmalloc => operators
+            .iter()
+            .any(|operator| matches!(operator.kind, EntryKind::New | EntryKind::Delete) && is_alias(operator)),
         _ => operators.iter().any(|operator| operator.kind == EntryKind::New && is_alias(operator)),
     }
 }

@@ -5,8 +5,8 @@
 //! program's file, and makes the bytes by which the entries lead elsewhere:
 //!
 //! 1. [`Module::open`] maps the file, and the separate file with its symbols if there is one.
-//! 2. [`find`] returns the [`Allocator`]s in it: by names, or by the code itself if the names are
-//!    stripped.
+//! 2. [`find`] returns the [`Allocator`]s in it: by names, or, if these are stripped, by the code
+//!    itself or by the calls of Rust code.
 //! 3. [`plan`] decides which entries can be patched safely, and says why others cannot.
 //! 4. [`relocate`] makes the trampoline of an entry, for an address in a running process.
 //!

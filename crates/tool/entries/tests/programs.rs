@@ -132,6 +132,20 @@ fn browsers_are_found_by_their_exports() {
     }
 }
 
+/// A stripped program in C++ with mimalloc, whose `operator new` has no other name there.
+#[test]
+fn operators_of_a_stripped_mimalloc_are_found() {
+    let Some(mold) = installed("/usr/bin/mold") else { return };
+    // Later versions of the package are linked with the shared library.
+    let (allocators, _) = look(&mold);
+    if allocators.is_empty() {
+        return skipped("this mold has no allocator inside");
+    }
+    let allocator = only(&mold);
+    assert_eq!((allocator.family, sources(&allocator)), (Family::Mimalloc, vec![Evidence::DynamicSymbols]));
+    has(&allocator, &["malloc", "free", "_Znwm", "_ZnwmRKSt9nothrow_t", "_ZnwmSt11align_val_t", "_ZdlPvm"]);
+}
+
 #[test]
 fn a_prefixed_jemalloc_is_found_in_the_symbol_table_and_in_debug_files() {
     let scratch = TempDir::new().unwrap();

@@ -1,10 +1,11 @@
 //! Finds the allocator of a stripped Rust program or library by the calls of its functions.
 //!
-//! jemalloc and mimalloc are built from C beside the Rust code, so the linker lays their functions
-//! side by side. Those that refer to the allocator's own texts say where. A function there that is
-//! called from elsewhere is one that Rust's global allocator calls, and these are few: the crates
-//! `tikv-jemallocator` and `mimalloc` call six and four. Which one it is follows from the arguments
-//! that its code reads, and from the use that callers make of its result.
+//! jemalloc and mimalloc are libraries in C, whose functions call each other directly. Those that
+//! refer to the allocator's own texts lead to all others. Rust code calls them by other
+//! instructions. A function of the library that is called so is one of those that Rust's global
+//! allocator calls, and these are few: the crates `tikv-jemallocator` and `mimalloc` call six and
+//! four. Which one it is follows from the arguments that its code reads, and from the use that
+//! callers make of its result.
 //!
 //! The beginnings of functions are those of the unwind information, which is not stripped.
 
@@ -38,7 +39,7 @@ const INSTRUCTIONS_MAX: usize = 400;
 /// Returns the allocator, with names for its functions that say what they do; `None` if there is
 /// none of those that are known, or if it is not certain which function is which.
 ///
-/// The cost is that of decoding the code once.
+/// The cost is that of decoding the code once, and the functions that allocate a second time.
 pub(super) fn find(module: &Module) -> Option<Allocator> {
     let data = module.data();
     memmem::find(data, RUST)?;
@@ -112,12 +113,21 @@ fn functions(data: &[u8]) -> Option<Vec<u64>> {
     functions.is_sorted().then_some(functions)
 }
 
+/// The most functions of an allocator's library: jemalloc has 600, mimalloc 300. More of them mean
+/// that Rust code is among them: a tool has rewritten the calls.
+const LIBRARY_MAX: usize = 2000;
+
+/// The most bytes between two functions of a library that are neighbours among those that refer to
+/// its texts: jemalloc has 300 to 800 KB of code, mimalloc 60 KB.
+const LENGTH_MAX: u64 = 1 << 20;
+
+/// The most bytes of a function that are decoded.
+const FUNCTION_MAX: usize = 1 << 20;
+
 /// The callers of a function from outside of the allocator.
 #[derive(Clone, Copy, Debug, Default)]
 struct Callers {
-    /// The number of calls, and of jumps at the end of a function.
-    count: u32,
-    /// The number of calls, without jumps.
+    /// The number of calls, without jumps at the end of a function.
     calls: u32,
     /// The number of calls behind which the result is used.
     with_result: u32,
@@ -187,8 +197,8 @@ impl Code<'_> {
 
     /// Returns the functions of the library: those that refer to its texts, and all that are
     /// connected with them by plain calls. Only functions nearby count as called ones: C code also
-    /// calls functions of the compiler. A caller may be anywhere: linkers put functions that run
-    /// often, or seldom, elsewhere.
+    /// calls functions of the compiler's library. Callers may be anywhere: linkers put functions
+    /// that run often, or seldom, elsewhere.
     fn library(&self, users: &[usize], calls: &[Call]) -> Option<BTreeSet<u32>> {
         let at = |function: usize| self.functions[function];
         let cluster = users.chunk_by(|&a, &b| at(b) - at(a) < LENGTH_MAX).max_by_key(|users| users.len())?;
@@ -205,14 +215,14 @@ impl Code<'_> {
             let others = neighbours.get(&function).into_iter().flatten();
             left.extend(others.copied().filter(|other| library.insert(*other)));
         }
-        Some(library)
+        (library.len() <= LIBRARY_MAX).then_some(library)
     }
 
     /// Returns the instructions of a function.
     fn decode(&self, function: usize) -> Vec<Instruction> {
         let start = self.functions[function];
         let bytes = self.module.code_at(start).unwrap_or_default();
-        let length = self.length(function).unwrap_or(bytes.len());
+        let length = self.length(function).unwrap_or(bytes.len()).min(FUNCTION_MAX);
         Decoder::with_ip(64, &bytes[..length.min(bytes.len())], start, DecoderOptions::NONE).iter().collect()
     }
 
@@ -251,10 +261,6 @@ impl Code<'_> {
     }
 }
 
-/// The most bytes between two functions of a library that are neighbours among those that refer to
-/// its texts: jemalloc has 300 to 800 KB of code, mimalloc 60 KB.
-const LENGTH_MAX: u64 = 1 << 20;
-
 /// Returns the functions to which slots of the global offset table lead, by slot: the relocations
 /// that only add the place of the module.
 fn slots(data: &[u8]) -> HashMap<u64, u64> {
@@ -287,7 +293,6 @@ fn address_in(instruction: &Instruction) -> Option<u64> {
 impl Callers {
     /// Adds one call.
     fn add(&mut self, code: &[Instruction], index: usize) {
-        self.count += 1;
         if !is_call(&code[index]) {
             return;
         }
@@ -430,8 +435,8 @@ impl Shape {
 /// Returns the name and the kind of a function, if the global allocators of Rust have such a one.
 fn classify(family: Family, shape: &Shape, callers: Callers) -> Option<(&'static str, EntryKind)> {
     let Callers { calls, with_result, with_one, with_alignment, .. } = callers;
-    // Nearly all callers use the result of a function that has one. If there are only jumps, from
-    // Rust's shims, nothing is known of it.
+    // Nearly all callers use the result of a function that has one. If there are only jumps,
+    // nothing is known of it.
     let has_result = with_result * 4 > calls * 3;
     if calls == 0 || !has_result && with_result * 4 > calls {
         return None;
@@ -440,7 +445,7 @@ fn classify(family: Family, shape: &Shape, callers: Callers) -> Option<(&'static
     Some(match (family, shape.count(), has_result) {
         (Family::Jemalloc, 1, true) => ("malloc", EntryKind::Malloc),
         (Family::Jemalloc, 1, false) => ("free", EntryKind::Free),
-        (Family::Jemalloc, 2, true) if with_one == calls => ("calloc", EntryKind::Calloc),
+        (Family::Jemalloc, 2, true) if with_one * 20 > calls * 19 => ("calloc", EntryKind::Calloc),
         (Family::Jemalloc, 2, true) if is_int(1) => ("mallocx", EntryKind::Mallocx),
         (Family::Jemalloc, 2, true) => ("realloc", EntryKind::Realloc),
         (Family::Jemalloc, 3, true) if is_int(2) => ("rallocx", EntryKind::Rallocx),

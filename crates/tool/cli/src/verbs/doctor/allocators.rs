@@ -33,7 +33,7 @@ struct InnerEntry {
     name: String,
     /// The address in the file's own addresses.
     address: u64,
-    /// `dynamic symbols`, `symbol table`, `debug file` or `signature`.
+    /// `dynamic symbols`, `symbol table`, `debug file`, `signature` or `calls`.
     found_by: &'static str,
     /// True if a jump can replace its first instructions.
     can_be_redirected: bool,
