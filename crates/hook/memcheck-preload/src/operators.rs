@@ -3,8 +3,8 @@
 //! Each is a thunk that notes through which operator the call comes, and jumps on to the next
 //! definition with the arguments as they were: no frame of ours is on the stack if that definition
 //! throws. An allocator's definitions (jemalloc, tcmalloc and mimalloc have some) are passed over:
-//! they allocate without a call of `malloc`, which the C++ library's do not. If the program defines an operator itself, in its executable, ours are not called, and
-//! [`are_in_effect`] says so.
+//! they allocate without a call of `malloc`, which the C++ library's do not. If the program defines
+//! an operator itself, in its executable, ours are not called, and [`are_in_effect`] says so.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};

@@ -14,9 +14,7 @@ impl Code {
         let number: u16 = upper.strip_prefix("HL").unwrap_or(&upper).parse().ok()?;
         EXPLANATIONS.iter().find(|explanation| explanation.code as u16 == number)
     }
-}
 
-impl Code {
     /// Returns the explanation of the code with this number.
     pub(crate) fn of_number(number: u32) -> Option<&'static Explanation> {
         EXPLANATIONS.iter().find(|explanation| explanation.code as u32 == number)
@@ -31,7 +29,6 @@ impl fmt::Display for Code {
 
 codes! {
     // --------------------------------------------------------------------------------- the program
-
     /// The program is statically linked
     Static = 1 {
         cause: "The program file names no dynamic linker that would load the recorder's library (LD_PRELOAD). `record` places \
@@ -219,7 +216,6 @@ codes! {
     }
 
     // --------------------------------------------------------------------------------- the machine
-
     /// The system refuses something that recording needs
     System = 30 {
         cause: "A system call failed that every recording needs: memfd_create (Linux 3.17), pidfd_open (Linux 5.3), a Unix \
@@ -299,7 +295,6 @@ codes! {
     }
 
     // ------------------------------------------------------------------------------- the recording
-
     /// Slop is not known
     NoUsableSizes = 59 {
         cause: "Slop is what an allocator lets a program use beyond the size that it asked for. The recording was made without \
@@ -484,7 +479,6 @@ codes! {
     }
 
     // --------------------------------------------------------------------------- a running program
-
     /// The process does not use Heapledger's allocator
     OtherAllocator = 83 {
         cause: "`heapledger heap-map` reads the tables of Heapledger's allocator from the memory of the process. No file that the \
@@ -535,7 +529,6 @@ codes! {
         remedy: "Compare two snapshots: `heapledger heap diff BEFORE AFTER`. Or record the engine's allocations: \
                  `node --heap-prof`, DevTools' *Allocations on timeline*.",
     }
-
     /// The snapshot does not say it
     NotInSnapshot = 89 {
         cause: "Engines write different things into heap snapshots, and this one has nothing that the question is about: Firefox \
@@ -545,7 +538,6 @@ codes! {
     }
 
     // --------------------------------------------------------------------------------- the command
-
     /// The command line makes no sense
     Usage = 90 {
         cause: "The options contradict each other, or name something that is not there.",
@@ -732,24 +724,19 @@ codes! {
     }
     /// The kernel does not let this user see the memory of the process
     ResidentDenied = 117 {
-        cause: "`heapledger rss` reads `/proc/PID/smaps`, `pagemap` and `mem`. The kernel allows that to those who may debug the \
-                process: not if it is another user's, if `kernel.yama.ptrace_scope` is above 0, if it has declared its memory \
-                private, or if a container lacks CAP_SYS_PTRACE.",
+        cause: "The kernel shows `/proc/PID/smaps`, `pagemap` and `mem` to those who may debug the process. See HL0103.",
         consequence: "Nothing is shown, and the process goes on as it was.",
         remedy: "`sudo heapledger rss PID`; in a container, start it with `--cap-add SYS_PTRACE`, or run the command on the host.",
     }
     /// A part of the heap could not be walked
     HeapUnread = 118 {
-        cause: "The heap of glibc's malloc is a row of chunks, each with its size. One was found whose size makes no sense: the \
-                process was changing the heap at that moment, each of several times, or has overwritten it.",
+        cause: "A chunk of glibc's malloc has a size that makes no sense: the heap was changing each time, or is overwritten.",
         consequence: "The memory behind that chunk is in a line of its own, in use or free. The sum is right all the same.",
-        remedy: "Ask again, or stop the process meanwhile: `kill -STOP PID; heapledger rss PID; kill -CONT PID`. If it is always \
-                 the same: `heapledger check -- COMMAND` finds what has overwritten the heap.",
+        remedy: "Stop the process meanwhile: `kill -STOP PID`. If it is the same then: `heapledger check -- COMMAND`.",
     }
     /// The kernel does not tell pages of zeroes from others
     ZeroesUnknown = 119 {
-        cause: "A page of private memory that was only read is the kernel's page of zeroes, which is not counted as resident. \
-                Kernels from 6.7 on tell such pages apart (PAGEMAP_SCAN); this one does not, or a sandbox refuses the call.",
+        cause: "Pages that were only read are the kernel's page of zeroes, and not resident. Kernels before 6.7 do not say which.",
         consequence: "Such pages of heaps are counted in their parts. The difference is negative by as much.",
         remedy: "Use a newer kernel, or take the difference for what it is.",
     }

@@ -78,6 +78,10 @@ pub struct GlibcArena {
     pub bookkeeping: Piece,
     /// Memory that could not be walked, because it changed at the same time or is damaged.
     pub unread: Piece,
+    /// The resident bytes that `malloc_trim(0)` would give back: whole pages of freed chunks in
+    /// bins and, of the main arena, of its end. It may give back a little more, since it merges the
+    /// chunks of fastbins with their neighbours first.
+    pub trimmable: u64,
 }
 
 impl GlibcArena {
@@ -120,8 +124,8 @@ pub(crate) struct Places {
 impl GlibcHeap {
     /// Reads the heap of a process. `None` if it has none of glibc.
     ///
-    /// Takes time in proportion to the number of chunks: 64 KiB are read for each chunk that is
-    /// farther than that from the one before, else each byte once.
+    /// Takes time in proportion to the resident pages that have the beginning of a chunk, which are
+    /// read.
     pub(crate) fn read(memory: &dyn Memory, pages: &PresentPages, places: &Places) -> Option<GlibcHeap> {
         let mut reader = WordReader::new(memory, pages);
         let states = state::find(memory, pages, &mut reader, places);
@@ -165,6 +169,7 @@ impl GlibcHeap {
             total.top.add_all(arena.top);
             total.bookkeeping.add_all(arena.bookkeeping);
             total.unread.add_all(arena.unread);
+            total.trimmable = total.trimmable.saturating_add(arena.trimmable);
         }
         total
     }
@@ -211,6 +216,7 @@ impl Walker<'_, '_> {
             arena.top.add_all(walked.top);
             arena.bookkeeping.add_all(walked.bookkeeping);
             arena.unread.add_all(walked.unread);
+            arena.trimmable = arena.trimmable.saturating_add(walked.trimmable);
             let known = walked.range.start..walked.end;
             for (&chunk, &size) in cached.within(&known) {
                 arena.cached.add(size, self.pages.bytes_within(chunk..chunk + size));

@@ -45,10 +45,11 @@ struct Scan<'b> {
     regions: &'b mut [PageRegion],
 }
 
-// SAFETY: `Ioctl` requires that the opcode, the pointer and the output belong together. PAGEMAP_SCAN
-// is `_IOWR('f', 16, struct pm_scan_arg)`, and the pointer is to that structure. The kernel writes
-// to it, and at most `regions_length` structures `page_region` to `regions`, which `resident` sets
-// to the borrowed buffer: `IS_MUTATING` is true, and the number that the call returns is the output.
+// SAFETY: `Ioctl` requires that the opcode, the pointer and the output belong together.
+// PAGEMAP_SCAN is `_IOWR('f', 16, struct pm_scan_arg)`, and the pointer is to that structure. The
+// kernel writes to it, and at most `regions_length` structures `page_region` to `regions`, which
+// `resident` sets to the borrowed buffer: `IS_MUTATING` is true, and the number that the call
+// returns is the output.
 unsafe impl Ioctl for Scan<'_> {
     /// The number of regions, and the address up to which the kernel has looked.
     type Output = (usize, u64);
@@ -94,8 +95,8 @@ pub(crate) fn resident<'b>(
         ..Arguments::default()
     };
     let scan = Scan { arguments, regions: &mut *regions };
-    // SAFETY: `ioctl` requires a valid call for this file: `Scan` says why it is one. A file that is
-    // no page map refuses the opcode.
+    // SAFETY: `ioctl` requires a valid call for this file: `Scan` says why it is one. A file that
+    // is no page map refuses the opcode.
     let (count, walk_end) = unsafe { rustix::ioctl::ioctl(page_map, scan) }?;
     Ok((&regions[..count.min(regions.len())], walk_end))
 }

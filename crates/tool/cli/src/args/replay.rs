@@ -67,8 +67,8 @@ pub(crate) struct Replay {
     #[arg(long)]
     pub(crate) tuned: bool,
 
-    /// A process to replay: its pid, or a pattern of its program's file name, which only a recording
-    /// has; may be given several times [default: all]
+    /// A process to replay: its pid or, in a recording, a pattern of its program's file name; may
+    /// be given several times [default: all]
     #[arg(short, long = "process", value_name = "PROCESS", value_parser = process)]
     pub(crate) processes: Vec<ProcessPattern>,
 

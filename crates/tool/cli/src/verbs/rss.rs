@@ -177,6 +177,10 @@ fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) 
     table.push(0, Row::new("difference to the kernel's figure").cells(row));
     out.tree(&table)?;
     out.line("")?;
+    let trimmable = memory.glibc.as_ref().map_or(0, |heap| heap.total().trimmable);
+    if trimmable > 0 {
+        out.line(format_args!("malloc_trim(0) would give back {} of the heap", bytes(trimmable)))?;
+    }
     let amounts = &memory.kernel;
     out.line(format_args!(
         "in huge pages: {} · beside it: {} swapped, {} of page tables, {} in hugetlbfs, {} reserved",

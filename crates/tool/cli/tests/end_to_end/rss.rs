@@ -1,7 +1,7 @@
 //! `heapledger rss`: every page of a running program, compared with the program's own figures.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
@@ -11,15 +11,25 @@ use crate::harness::*;
 /// A program that waits until its stdin is closed, and the lines that it printed up to `end`.
 struct Waiting {
     child: Child,
+    stdout: BufReader<ChildStdout>,
     lines: Vec<String>,
 }
 
 impl Waiting {
     fn begin(command: &mut Command) -> Waiting {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let lines = stdout.by_ref().lines().map(Result::unwrap);
         let lines = lines.take_while(|line| line != "end").collect();
-        Waiting { child, lines }
+        Waiting { child, stdout, lines }
+    }
+
+    /// Writes a byte to the program, and waits for a line.
+    fn tell(&mut self) -> String {
+        self.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
     }
 
     /// Returns the numbers of the line that begins with a word.
@@ -60,7 +70,7 @@ fn attribute(line: &str, name: &str) -> i64 {
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn sixty_five_arenas_are_as_glibc_counts_them() {
-    let waiting = Waiting::begin(Command::new(program("many_arenas")).arg("64"));
+    let mut waiting = Waiting::begin(Command::new(program("many_arenas")).arg("64"));
     let answer = waiting.ask();
     if answer["knows_zeroes"] == true {
         assert_eq!(number(&answer, "bytes_difference"), 0, "{answer:#}");
@@ -109,6 +119,14 @@ fn sixty_five_arenas_are_as_glibc_counts_them() {
     assert!(text.contains("heap of glibc's malloc, in 65 arenas\n"), "{text}");
     assert!(text.contains("of other threads  64 stacks\n"), "{text}");
     assert!(text.contains("difference to the kernel's figure\n"), "{text}");
+    // What is promised comes true. Chunks of fastbins are merged first, so that a page more of some
+    // neighbours goes.
+    let promised: i64 = arenas.iter().map(|arena| number(arena, "bytes_trimmable")).sum();
+    assert!(promised > 4 << 20 && text.contains("\nmalloc_trim(0) would give back "), "{promised} {text}");
+    assert_eq!(waiting.tell(), "trimmed\n");
+    let after = waiting.ask();
+    let given_back = number(&answer, "bytes_resident") - number(&after, "bytes_resident");
+    assert!((promised..=promised + 65 * 16 * 4096).contains(&(given_back + 16 * 4096)), "{promised} {given_back}");
     waiting.end();
 }
 

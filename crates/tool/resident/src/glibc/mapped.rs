@@ -52,7 +52,7 @@ fn block_at(reader: &mut WordReader<'_>, at: u64, end: u64) -> Option<u64> {
     let (before, size) = (reader.word(at)?, reader.word(at + 8)?);
     let is_block = before == 0 && size & FLAGS == IS_MAPPED;
     let size = size & !FLAGS;
-    (is_block && size >= PAGE && size % PAGE == 0 && size <= end - at).then_some(size)
+    (is_block && size >= PAGE && size.is_multiple_of(PAGE) && size <= end - at).then_some(size)
 }
 
 /// Returns the first address in a range, behind its beginning, at which memory begins.

@@ -148,7 +148,7 @@ impl ArenaState {
         let start = starts.find(|start| reader.word(start + 8).is_some_and(|size| size & !7 >= 0x20))?;
         // A heap that has grown since is walked as far as its pages are known.
         let (end, top) = end.map_or((brk.end, None), |end| (end, Some(self.top)));
-        Some(Extent { range: start..end, first: start, top })
+        Some(Extent { range: start..end, first: start, top, is_brk: true })
     }
 
     /// Returns the heaps of an arena that is none of the main ones: the one with `top` has the
@@ -171,7 +171,8 @@ impl ArenaState {
             }
             let behind = if heap == start_of(self.address) { self.top_field + BEHIND } else { heap + info };
             let top = Some(self.top).filter(|&top| start_of(top) == heap);
-            extents.push(Extent { range: heap..heap + size, first: behind.next_multiple_of(16), top });
+            let first = behind.next_multiple_of(16);
+            extents.push(Extent { range: heap..heap + size, first, top, is_brk: false });
             heap = start_of(previous);
         }
         extents.sort_by_key(|extent| extent.range.start);

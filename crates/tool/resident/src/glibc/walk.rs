@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::Piece;
 use super::caches;
-use crate::pages::PresentPages;
+use crate::pages::{PAGE, PresentPages};
 use crate::reader::WordReader;
 
 const PREVIOUS_IN_USE: u64 = 1;
@@ -24,6 +24,8 @@ pub(super) struct Extent {
     /// The chunk at its end from which new ones are cut. Heaps that are not the newest of an arena
     /// have none.
     pub(super) top: Option<u64>,
+    /// True for the brk heap, whose end alone can be given back.
+    pub(super) is_brk: bool,
 }
 
 /// The sums of a heap.
@@ -38,6 +40,8 @@ pub(super) struct Walked {
     pub(super) top: Piece,
     pub(super) bookkeeping: Piece,
     pub(super) unread: Piece,
+    /// The resident bytes that `malloc_trim(0)` would give back.
+    pub(super) trimmable: u64,
     /// The chunks in use, with their size, that are as large as the cache of a thread.
     pub(super) caches: Vec<(u64, u64)>,
 }
@@ -56,6 +60,9 @@ pub(super) fn walk(reader: &mut WordReader<'_>, pages: &PresentPages, extent: &E
     while at < end {
         if extent.top == Some(at) {
             walked.top.add(end - at, resident.below(end));
+            if extent.is_brk {
+                walked.trimmable += pages.bytes_within(trimmed_from_end(at, end));
+            }
             return walked;
         }
         let Some(size) = size_word.map(|word| word & !FLAGS) else { break };
@@ -70,6 +77,9 @@ pub(super) fn walk(reader: &mut WordReader<'_>, pages: &PresentPages, extent: &E
         let is_used = next_word & PREVIOUS_IN_USE != 0;
         let piece = if is_used { &mut walked.used } else { &mut walked.free };
         piece.add(size, resident.below(at + size));
+        if !is_used {
+            walked.trimmable += pages.bytes_within(trimmed_within(at, size));
+        }
         if is_used && caches::is_size_of_cache(size) {
             walked.caches.push((at, size));
         }
@@ -80,4 +90,19 @@ pub(super) fn walk(reader: &mut WordReader<'_>, pages: &PresentPages, extent: &E
         walked.unread.add(end - at, resident.below(end));
     }
     walked
+}
+
+/// Returns the addresses that `malloc_trim(0)` gives back of a freed chunk: the whole pages behind
+/// the words that belong to the allocator (`mtrim` in glibc).
+fn trimmed_within(chunk: u64, size: u64) -> Range<u64> {
+    const WORDS: u64 = 6 * 8;
+    let start = (chunk + WORDS).next_multiple_of(PAGE);
+    start..((chunk + size) / PAGE * PAGE).max(start)
+}
+
+/// Returns the addresses that it gives back of the chunk at the end of the brk heap: whole pages,
+/// before which a chunk of the least size remains (`systrim` in glibc).
+fn trimmed_from_end(chunk: u64, end: u64) -> Range<u64> {
+    let pages = (end - chunk).saturating_sub(SIZE_MIN + 1) / PAGE * PAGE;
+    end - pages..end
 }

@@ -97,6 +97,8 @@ struct ArenaJson {
     bookkeeping: PieceJson,
     /// Memory that could not be walked.
     unread: PieceJson,
+    /// The resident bytes that `malloc_trim(0)` would give back.
+    bytes_trimmable: u64,
 }
 
 /// An amount of memory of a heap. Chunks have 8 bytes more than their blocks.
@@ -185,6 +187,7 @@ fn heap(heap: &GlibcHeap) -> GlibcJson {
         top: piece(arena.top),
         bookkeeping: piece(arena.bookkeeping),
         unread: piece(arena.unread),
+        bytes_trimmable: arena.trimmable,
     };
     GlibcJson { caches: heap.caches, mapped: piece(heap.mapped), arenas: heap.arenas.iter().map(arena).collect() }
 }
