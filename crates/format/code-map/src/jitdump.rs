@@ -7,8 +7,9 @@ use std::io::Read;
 
 use crate::{CodeMapError, CodeMapReason, NAME_MAX, Wanted};
 
-/// The maximum length of a file in bytes.
-pub const LENGTH_MAX: u64 = 4 << 30;
+/// The maximum length of a file in bytes: a recorder reads it while programs may wait for it. Most
+/// of it is code.
+pub const LENGTH_MAX: u64 = 1 << 30;
 
 const MAGIC: u32 = 0x4a69_5444;
 /// The length of the part of the header that is read.

@@ -8,8 +8,8 @@ use std::io::BufRead;
 
 use crate::{CodeMapError, CodeMapReason, NAME_MAX, Wanted};
 
-/// The maximum length of a file in bytes.
-pub const LENGTH_MAX: u64 = 1 << 30;
+/// The maximum length of a file in bytes: a recorder reads it while programs may wait for it.
+pub const LENGTH_MAX: u64 = 256 << 20;
 /// The maximum length of a line in bytes; the rest of a longer one is ignored.
 const LINE_MAX: usize = NAME_MAX + 64;
 

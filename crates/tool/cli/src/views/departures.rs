@@ -23,9 +23,22 @@ const WARNINGS_MAX: usize = 4;
 /// The number of executables that are examined at the end of `record`.
 const EXECUTABLES_MAX: usize = 64;
 
-/// Says how many programs ran unrecorded, for a line of totals.
-pub(crate) fn how_many(number: u64) -> String {
-    counted(number, "program ran unrecorded", "programs ran unrecorded")
+/// Says how many programs ran unrecorded, and how many were recorded in part, for a line of totals.
+/// `number` is that of all departures, of which `first` are known.
+pub(crate) fn how_many(number: u64, first: &[Departure]) -> String {
+    let in_part = first.iter().filter(|departure| is_in_part(departure)).count() as u64;
+    let unrecorded = number.saturating_sub(in_part);
+    let both = [
+        (unrecorded, counted(unrecorded, "program ran unrecorded", "programs ran unrecorded")),
+        (in_part, counted(in_part, "program was recorded in part", "programs were recorded in part")),
+    ];
+    let said: Vec<String> = both.into_iter().filter(|(number, _)| *number > 0).map(|(_, text)| text).collect();
+    said.join(" · ")
+}
+
+/// True for a recorded process of which some calls were not seen.
+fn is_in_part(departure: &Departure) -> bool {
+    departure.reason == Code::NotRedirected as u32
 }
 
 /// A departure, for `--json`.
@@ -40,6 +53,8 @@ pub(crate) struct DepartureJson {
     reason: &'static str,
     /// True if it is a forked process, not another program.
     fork: bool,
+    /// True if it was recorded, and only some calls of its allocator were not seen.
+    recorded_in_part: bool,
     time_seconds: f64,
     /// The process image that started it.
     image: u32,
@@ -53,6 +68,7 @@ impl From<&Departure> for DepartureJson {
             code: code(departure.reason),
             reason: reason(departure.reason),
             fork: departure.is_fork,
+            recorded_in_part: is_in_part(departure),
             time_seconds: seconds(departure.time),
             image: departure.image.0,
         }
@@ -66,14 +82,25 @@ pub(crate) fn json(recording: &Recording<'_>) -> Vec<DepartureJson> {
 
 /// Prints the departures of a recording, equal ones together.
 pub(crate) fn print(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
-    let departures = recording.departures();
+    let (in_part, unrecorded): (Vec<_>, Vec<_>) = recording.departures().iter().partition(|one| is_in_part(one));
+    for (title, departures) in [("ran unrecorded", &unrecorded), ("recorded in part", &in_part)] {
+        print_list(title, departures, out)?;
+    }
+    if !recording.departures().is_empty() {
+        out.dim_line("heapledger explain CODE says why, and what to do")?;
+    }
+    Ok(())
+}
+
+/// Prints a list of departures under a title, if there are any.
+fn print_list(title: &str, departures: &[&Departure], out: &mut Output) -> Result<()> {
     if departures.is_empty() {
         return Ok(());
     }
     out.line("")?;
-    out.title("ran unrecorded")?;
+    out.title(title)?;
     let mut table = Tree::new(["pid", "at", "times", "code"]);
-    let groups = grouped(departures);
+    let groups = grouped(departures.iter().copied());
     for group in groups.iter().take(ROWS_MAX) {
         let Some(first) = group.first() else { continue };
         let pid = if first.pid == 0 { "?".to_owned() } else { first.pid.to_string() };
@@ -86,7 +113,6 @@ pub(crate) fn print(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
         let more = count((groups.len() - ROWS_MAX) as u64);
         out.dim_line(format_args!("and {more} more: --json lists them all"))?;
     }
-    out.dim_line("heapledger explain CODE says why, and what to do")?;
     Ok(())
 }
 
@@ -99,8 +125,7 @@ pub(crate) fn notify_of(outcome: &Outcome, launched: &Target) {
     for group in groups.iter().take(WARNINGS_MAX) {
         let Some(first) = group.first() else { continue };
         let (path, reason) = (path(first), reason(first.reason));
-        let is_partial = first.reason == Code::NotRedirected as u32;
-        let ran = if is_partial { "was recorded in part" } else { "ran unrecorded" };
+        let ran = if is_in_part(first) { "was recorded in part" } else { "ran unrecorded" };
         let text = match group.len() {
             1 if first.pid != 0 => format!("`{path}` (process {}) {ran}: {reason}", first.pid),
             1 => format!("`{path}` {ran}: {reason}"),
@@ -112,7 +137,7 @@ pub(crate) fn notify_of(outcome: &Outcome, launched: &Target) {
         }
     }
     if groups.len() > WARNINGS_MAX {
-        notify(format_args!("heapledger: and others: `heapledger summary` lists what ran unrecorded"));
+        notify(format_args!("heapledger: and others: `heapledger summary` lists what was not recorded"));
     }
     for finding in elsewhere(outcome, launched).into_iter().take(WARNINGS_MAX) {
         warn(finding.code, &finding);
@@ -139,7 +164,7 @@ fn elsewhere(outcome: &Outcome, launched: &Target) -> Vec<Finding> {
 }
 
 /// Groups departures of the same program and reason, in the order of the first.
-fn grouped(departures: &[Departure]) -> Vec<Vec<&Departure>> {
+fn grouped<'d>(departures: impl IntoIterator<Item = &'d Departure>) -> Vec<Vec<&'d Departure>> {
     let mut places = BTreeMap::new();
     let mut groups: Vec<Vec<&Departure>> = Vec::new();
     for departure in departures {
@@ -182,3 +207,6 @@ fn reason(number: u32) -> &'static str {
         _ => explanation.title(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -143,7 +143,7 @@ fn sandboxes_are_those_of_the_kernel() {
 fn filters_are_accepted_by_those_who_say_so_or_have_been_recorded() {
     let cell = new_cell();
     let process = with_cell(cell);
-    // Whether there are any depends on where the tests run.
+    // There are some, or none, depending on where the tests run.
     process.check_sandbox(true).unwrap();
     cell.taken.store(1, Ordering::Release);
     process.check_sandbox(false).unwrap();

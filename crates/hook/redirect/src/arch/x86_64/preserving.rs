@@ -45,19 +45,47 @@ macro_rules! pop {
 #[cfg(not(placed))]
 pub(super) use pop;
 
+/// Saves the first eight vector registers at the stack pointer.
+macro_rules! save_vectors {
+    () => {
+        "movaps xmmword ptr [rsp], xmm0
+        movaps xmmword ptr [rsp + 16], xmm1
+        movaps xmmword ptr [rsp + 32], xmm2
+        movaps xmmword ptr [rsp + 48], xmm3
+        movaps xmmword ptr [rsp + 64], xmm4
+        movaps xmmword ptr [rsp + 80], xmm5
+        movaps xmmword ptr [rsp + 96], xmm6
+        movaps xmmword ptr [rsp + 112], xmm7"
+    };
+}
+
+/// Restores them.
+macro_rules! restore_vectors {
+    () => {
+        "movaps xmm0, xmmword ptr [rsp]
+        movaps xmm1, xmmword ptr [rsp + 16]
+        movaps xmm2, xmmword ptr [rsp + 32]
+        movaps xmm3, xmmword ptr [rsp + 48]
+        movaps xmm4, xmmword ptr [rsp + 64]
+        movaps xmm5, xmmword ptr [rsp + 80]
+        movaps xmm6, xmmword ptr [rsp + 96]
+        movaps xmm7, xmmword ptr [rsp + 112]"
+    };
+}
+
 /// Defines the thunk, with these further operands of its assembly.
 macro_rules! define_preserving {
     ($($operands:tt)*) => {
-        /// [`Thunk::Preserving`]: restores every register but rax, and rax as well if the function has no
-        /// result. gcc lets callers in the same file keep values in registers that the original leaves
-        /// alone (`-fipa-ra`), and leave the stack pointer at any multiple of 8. Of the vector registers,
-        /// this loaded object uses the first eight only, which the test `laws` checks; the original may use
-        /// what it likes.
+        /// [`Thunk::Preserving`](heapledger_wire::redirection::Thunk::Preserving): restores every
+        /// register but rax, and rax as well if the function has no result. gcc lets callers in the
+        /// same file keep values in registers that the original leaves alone (`-fipa-ra`), and leave
+        /// the stack pointer at any multiple of 8. Of the vector registers, this loaded object uses
+        /// the first eight only, which the test `laws` checks; the original may use what it likes.
         #[unsafe(naked)]
         pub(super) unsafe extern "C" fn preserving() {
             naked_asm!(
-                // The stub has pushed r11. So unwinders find the program's caller, where they start inside
-                // of the allocator.
+                // The stub has pushed r11. So unwinders find the program's caller, where they start
+                // inside of the allocator.
                 ".cfi_startproc\n.cfi_def_cfa_offset 16",
                 push!("r10"),
                 words::begin!(),
@@ -78,24 +106,10 @@ macro_rules! define_preserving {
                 "sub rsp, {area}",
                 "and rsp, -16",
                 words::keep!(),
-                "movaps xmmword ptr [rsp], xmm0",
-                "movaps xmmword ptr [rsp + 16], xmm1",
-                "movaps xmmword ptr [rsp + 32], xmm2",
-                "movaps xmmword ptr [rsp + 48], xmm3",
-                "movaps xmmword ptr [rsp + 64], xmm4",
-                "movaps xmmword ptr [rsp + 80], xmm5",
-                "movaps xmmword ptr [rsp + 96], xmm6",
-                "movaps xmmword ptr [rsp + 112], xmm7",
+                save_vectors!(),
                 "call {call}",
                 words::end!(),
-                "movaps xmm0, xmmword ptr [rsp]",
-                "movaps xmm1, xmmword ptr [rsp + 16]",
-                "movaps xmm2, xmmword ptr [rsp + 32]",
-                "movaps xmm3, xmmword ptr [rsp + 48]",
-                "movaps xmm4, xmmword ptr [rsp + 64]",
-                "movaps xmm5, xmmword ptr [rsp + 80]",
-                "movaps xmm6, xmmword ptr [rsp + 96]",
-                "movaps xmm7, xmmword ptr [rsp + 112]",
+                restore_vectors!(),
                 "mov rsp, rbp\n.cfi_def_cfa_register rsp",
                 pop!("rbp"),
                 ".cfi_restore rbp",
@@ -115,8 +129,9 @@ macro_rules! define_preserving {
                 "2:",
                 words::nested!(),
                 "jmp qword ptr [r11 + {pass}]",
-                // On in the original, whose address takes the slot of r9. It is read from below the stack
-                // pointer: signal handlers leave 128 bytes there alone (System V psABI, the red zone).
+                // On in the original, whose address takes the slot of r9. It is read from below the
+                // stack pointer: signal handlers leave 128 bytes there alone (System V psABI, the
+                // red zone).
                 "3: .cfi_def_cfa_offset 80",
                 "mov r9, qword ptr [rsp + 48]",
                 "mov qword ptr [rsp + 48], rdx",

@@ -102,11 +102,11 @@ impl InnerAllocator {
             return Check::problem("inside", State::Note, Code::Irredirectable, text, hint);
         }
         let [first, ..] = refused.as_slice() else {
-            return Check::good("inside", format!("{text}; all could be redirected"));
+            return Check::good("inside", format!("{text}; all can be redirected"));
         };
         let reason = first.reason.as_deref().unwrap_or_default();
-        let more = if refused.len() > 1 { format!(", nor could {} more", refused.len() - 1) } else { String::new() };
-        let text = format!("{text}; {} could not be redirected: {reason}{more}", first.name);
+        let more = if refused.len() > 1 { format!(", nor can {} more", refused.len() - 1) } else { String::new() };
+        let text = format!("{text}; {} cannot be redirected: {reason}{more}", first.name);
         let hint = "link the allocator as a shared library; heapledger doctor --json lists all";
         Check::problem("inside", State::Note, Code::Irredirectable, text, hint)
     }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use heapledger_collect::is_musl_installed;
+use heapledger_collect::{is_musl_installed, redirected_allocators};
 use heapledger_core::program::{is_musl_linker, is_supported_linker};
 use heapledger_report_format::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo, ModuleRef, Symbolizer};
@@ -207,7 +207,14 @@ fn allocator(program: &Path, wraps_malloc: bool, libraries: &[PathBuf]) -> Check
     }
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let found = libraries.iter().find(|path| heap::LIBRARIES.iter().any(|known| name(path).starts_with(known)));
-    let Some(found) = found else { return Check::good("allocator", "the C library's malloc") };
+    let Some(found) = found else {
+        let inside = redirected_allocators(program);
+        let text = inside.first().map(|own| format!("{} inside the program, and the C library's malloc", own.family));
+        return match text {
+            Some(text) => Check::good("allocator", format!("{text}: both are recorded")),
+            None => Check::good("allocator", "the C library's malloc"),
+        };
+    };
     // The C++ library itself, which the allocator may need, does not count.
     let is_cpp_library = |path: &Path| name(path).starts_with("libstdc++") || name(path).starts_with("libc++");
     let others = libraries.iter().map(PathBuf::as_path).filter(|path| *path != found && !is_cpp_library(path));

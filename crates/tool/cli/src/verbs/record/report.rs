@@ -47,7 +47,7 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
         if !is_cut {
             let mut totals = totals(&outcome.footer, outcome.processes.len());
             if outcome.departures_count > 0 {
-                totals = format!("{totals} · {}", departures::how_many(outcome.departures_count));
+                totals = format!("{totals} · {}", departures::how_many(outcome.departures_count, &outcome.departures));
             }
             notify(totals);
             if let Some(resident) = resident(&outcome.output) {
