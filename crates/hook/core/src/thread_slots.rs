@@ -13,7 +13,7 @@
 //! Built only with `--cfg placed`: see `hook/placed`.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::arch::{self, Countdown};
 use crate::sys;
@@ -38,8 +38,6 @@ pub struct ThreadSlot {
     pub id: AtomicU32,
     /// The word for the thread's block.
     pub block: AtomicUsize,
-    /// The word for its contexts.
-    pub contexts: AtomicUsize,
     /// The stack pointer of the outermost call of a redirected entry.
     pub outermost: AtomicU64,
     /// The site of that call.
@@ -59,7 +57,6 @@ impl ThreadSlot {
             thread: AtomicUsize::new(0),
             id: AtomicU32::new(0),
             block: AtomicUsize::new(0),
-            contexts: AtomicUsize::new(0),
             outermost: AtomicU64::new(0),
             site: AtomicU64::new(0),
             inside: AtomicU64::new(0),
@@ -104,7 +101,6 @@ impl ThreadSlot {
         self.outermost.store(0, Ordering::Relaxed);
         self.site.store(0, Ordering::Relaxed);
         self.inside.store(0, Ordering::Relaxed);
-        self.contexts.store(0, Ordering::Relaxed);
         self.countdown.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         let block = self.block.swap(0, Ordering::Relaxed);
         let handler = END_HANDLER.load(Ordering::Acquire);
@@ -126,6 +122,11 @@ static NO_SLOT: ThreadSlot = ThreadSlot::free();
 /// the thread pointer itself is, until [`find_thread_ids`] has found it: then slots are never
 /// reset.
 pub static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// Not 0 while only one thread has called a redirected entry: so no other can have freed a block.
+pub static HAS_ONE_THREAD: AtomicU8 = AtomicU8::new(1);
+/// The number of slots that have been taken.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// A `fn(usize)`, or null.
 static END_HANDLER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
@@ -200,7 +201,13 @@ fn find(thread: usize) -> Option<&'static ThreadSlot> {
     let start = index(thread);
     (0..SLOTS).filter_map(|step| TABLE.get((start + step) % SLOTS)).find(|slot| {
         match slot.thread.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => true,
+            Ok(_) => {
+                if TAKEN.fetch_add(1, Ordering::Relaxed) > 0 {
+                    // Before the thread frees a block, whose next owner synchronises with it.
+                    HAS_ONE_THREAD.store(0, Ordering::Release);
+                }
+                true
+            }
             Err(owner) => owner == thread,
         }
     })

@@ -5,12 +5,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::hooks::{self, Observer, dispatch_path};
-use heapledger_core::sys;
-use heapledger_core::thread_slots;
+use heapledger_core::{sys, thread_slots};
 use heapledger_recorder::block::ThreadBlock;
 use heapledger_recorder::connect::{self, Address};
 use heapledger_recorder::hook::sample;
-use heapledger_recorder::{observer, process, session};
+use heapledger_recorder::{observer, process, session, threads};
 use heapledger_unwind::modules::{self, Listed};
 use heapledger_wire::placed::Parameters;
 
@@ -45,6 +44,9 @@ pub extern "Rust" fn heapledger_placed_starts() {
     // SAFETY: a static of ours, which nobody writes any more.
     let parameters = unsafe { PARAMETERS.0.get().read_volatile() };
     thread_slots::find_thread_ids();
+    // SAFETY: a static, which becomes 0 when a second thread calls a redirected entry: a thread that
+    // has not called one can have freed no block.
+    unsafe { threads::watch_threads(thread_slots::HAS_ONE_THREAD.as_ptr()) };
     for module in parameters.modules() {
         let (start, end, bias) = (module.start, module.end, module.bias);
         let listed = Listed { start, end, bias, eh_frame_hdr: module.eh_frame_hdr, name: core::ptr::null() };

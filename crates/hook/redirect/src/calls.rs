@@ -16,7 +16,7 @@ use crate::arch::{self, Next, Registers};
 mod plain;
 
 #[cfg(not(placed))]
-pub(crate) use plain::{free, malloc, new};
+pub(crate) use plain::{aligned, calloc, free, malloc, new, realloc};
 
 /// The function that [`set_start`] has set.
 static START: AtomicPtr<()> = AtomicPtr::new(FIRST_START);
@@ -77,7 +77,7 @@ pub(crate) unsafe extern "C" fn call(registers: &mut Registers, site: &Site, rbp
             // A function without a result changes no register that the caller may rely on: rax is
             // not set.
             Some((_, Thunk::Free)) => call.free(registers),
-            Some((kind, Thunk::Preserving | Thunk::Other)) => return call.any(&kind.layout(), registers),
+            Some((kind, _)) => return call.any(&kind.layout(), registers),
             None => registers.rax = original(site.original, &registers.arguments),
         }
     }
@@ -163,16 +163,17 @@ fn go_on_unless(block: u64, site: &Site) -> Next {
     if block == 0 { Next { goes_on: 1, pass: site.pass } } else { RETURN }
 }
 
-/// Notifies the observers of a plain allocation that failed.
+/// Notifies the observers of an allocation that failed: the bytes, the alignment and the number of
+/// elements that were asked for.
 ///
 /// # Safety
 ///
 /// See [`Call::returned`].
 #[cold]
 #[inline(never)]
-unsafe fn failed(size: u64, caller: Caller) {
+unsafe fn failed(api: Api, size: u64, [alignment, count]: [u64; 2], caller: Caller) {
     // SAFETY: `notify::failed` asks for the same as this function.
-    unsafe { notify::failed(Api::Malloc, size as usize, 0, 0, caller) };
+    unsafe { notify::failed(api, size as usize, alignment as usize, count as usize, caller) };
 }
 
 type Arguments = [u64; ARGUMENTS_MAX as usize];
@@ -259,7 +260,7 @@ impl Call<'_> {
         // has passed, and a call that has been made as told: this function's `# Safety` gives that.
         unsafe {
             match block {
-                0 => failed(size, self.caller),
+                0 => failed(Api::Malloc, size, [0, 0], self.caller),
                 _ => notify::malloc(pointer(block), size as usize, self.caller),
             }
         }

@@ -174,8 +174,9 @@ impl Parameters {
     }
 }
 
-const _: () =
-    assert!(ADDRESS_LENGTH_MAX % 8 == 0 && Parameters::LENGTH == (8 + 4 * MODULES_MAX) * 8 + ADDRESS_LENGTH_MAX);
+const _: () = assert!(
+    ADDRESS_LENGTH_MAX.is_multiple_of(8) && Parameters::LENGTH == (8 + 4 * MODULES_MAX) * 8 + ADDRESS_LENGTH_MAX
+);
 
 #[cfg(test)]
 mod tests;

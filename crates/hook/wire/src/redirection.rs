@@ -46,13 +46,31 @@ pub enum Thunk {
     Free = 2,
     /// For `operator new` and `new[]`, which throw if they fail.
     New = 3,
+    /// For functions of at most three arguments that allocate an array: the number of elements, and
+    /// the bytes of each.
+    Calloc = 4,
+    /// For functions of at most four arguments that reallocate the block of the first one to as
+    /// many bytes as the second one says, and leave it if they fail.
+    Realloc = 5,
+    /// For functions of at most three arguments that allocate as many bytes as the first one says,
+    /// aligned as the second one says, and return null if they fail.
+    Aligned = 6,
     /// For all other kinds.
-    Other = 4,
+    Other = 7,
 }
 
 impl Thunk {
     /// All thunks, in the order of their places.
-    pub const ALL: [Thunk; 5] = [Thunk::Preserving, Thunk::Malloc, Thunk::Free, Thunk::New, Thunk::Other];
+    pub const ALL: [Thunk; 8] = [
+        Thunk::Preserving,
+        Thunk::Malloc,
+        Thunk::Free,
+        Thunk::New,
+        Thunk::Calloc,
+        Thunk::Realloc,
+        Thunk::Aligned,
+        Thunk::Other,
+    ];
 
     /// The distance from the beginning of a thunk to that of the next one, in bytes.
     pub const LENGTH: u64 = 64;
@@ -76,6 +94,11 @@ impl Thunk {
             | EntryKind::DeleteAligned
             | EntryKind::DeleteSizedAligned
             | EntryKind::RustDealloc => Thunk::Free,
+            EntryKind::Calloc => Thunk::Calloc,
+            EntryKind::Realloc | EntryKind::Rallocx | EntryKind::ReallocAligned => Thunk::Realloc,
+            EntryKind::MallocAligned | EntryKind::NewAlignedNothrow | EntryKind::NewArrayAlignedNothrow => {
+                Thunk::Aligned
+            }
             _ => Thunk::Other,
         }
     }
@@ -98,7 +121,7 @@ pub struct Site {
     pub nothrow: u64,
     /// The address of the allocator's function for usable sizes; 0 if none is known.
     pub usable: u64,
-    /// The number of an [`EntryKind`](crate::entries::EntryKind).
+    /// The number of an [`EntryKind`].
     pub kind: u8,
     /// Zero.
     pub reserved: [u8; 7],

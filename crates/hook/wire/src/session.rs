@@ -332,9 +332,9 @@ pub struct Answer {
     pub ring_length: u64,
 }
 
-/// The [`Answer::image`] that says that a plan or a table is being made: another answer follows, and
-/// while that takes, this one is repeated. So a program waits for it as long as it takes, but not
-/// for a recorder that stands still.
+/// The [`Answer::image`] that says that a plan or a table is being made: another answer follows,
+/// and while that takes, this one is repeated. So a program waits for it as long as it takes, but
+/// not for a recorder that stands still.
 pub const PLAN_PENDING: u32 = 1 << 31;
 
 /// Bytes of an [`Answer`].

@@ -297,8 +297,15 @@ fn format_crates_are_safe() {
 /// A thunk of redirected entries saves the first eight vector registers, since the code behind it
 /// changes no others.
 #[test]
-fn the_preload_library_uses_eight_vector_registers() {
-    let bytes = fs::read(env!("HEAPLEDGER_PRELOAD_LIBRARY")).unwrap();
+fn the_recorder_uses_eight_vector_registers() {
+    for library in [env!("HEAPLEDGER_PRELOAD_LIBRARY"), env!("HEAPLEDGER_PLACED_LIBRARY")] {
+        uses_eight_vector_registers(library);
+    }
+}
+
+#[track_caller]
+fn uses_eight_vector_registers(library: &str) {
+    let bytes = fs::read(library).unwrap();
     let library = object::File::parse(&*bytes).unwrap();
     let text = library.section_by_name(".text").unwrap();
     let code = text.data().unwrap();
@@ -315,6 +322,20 @@ fn the_preload_library_uses_eight_vector_registers() {
         }
     }
     assert!(vectors > 100, "{vectors}");
+}
+
+/// The library that is placed into statically linked programs needs nothing of them: no symbol but
+/// weak ones, and no thread-local storage.
+#[test]
+fn the_placed_library_needs_nothing() {
+    let bytes = fs::read(env!("HEAPLEDGER_PLACED_LIBRARY")).unwrap();
+    let library = object::File::parse(&*bytes).unwrap();
+    for symbol in library.dynamic_symbols().filter(|symbol| symbol.is_undefined()) {
+        assert!(symbol.is_weak() || symbol.name() == Ok(""), "undefined symbol {:?}", symbol.name());
+    }
+    let defined = library.dynamic_symbols().filter(|symbol| symbol.is_definition());
+    assert!(defined.into_iter().any(|symbol| symbol.name() == Ok(heapledger_wire::placed::SYMBOL)));
+    assert!(library.sections().all(|section| !section.name().unwrap().starts_with(".tbss")));
 }
 
 /// The symbols of the C library that the hook library of `check` needs, besides the above.

@@ -3,11 +3,14 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
+use heapledger_core::Api;
 use heapledger_core::hooks::dispatch_path::REQUESTED;
 use heapledger_core::hooks::{Caller, dispatch, notify};
 use heapledger_wire::redirection::Site;
+#[cfg(doc)]
+use heapledger_wire::redirection::Thunk;
 
-use super::{Call, pointer, prepare};
+use super::{Call, failed, pointer, prepare};
 use crate::arch::{self, Allocated};
 
 /// Defines a function that thunks lead to. The usual path saves no register for what may have to be
@@ -38,7 +41,7 @@ outermost! {
     ///
     /// # Safety
     ///
-    /// *Redirected call* (see [`call`](super::call)), of a kind of [`Thunk::Malloc`](heapledger_wire::redirection::Thunk::Malloc).
+    /// *Redirected call* (see [`call`](super::call)), of a kind of [`Thunk::Malloc`].
     malloc by make_malloc(a: u64, b: u64, c: u64, slot: u64, rbp: u64, site: &Site) -> u64
 }
 
@@ -63,7 +66,7 @@ outermost! {
     ///
     /// # Safety
     ///
-    /// *Redirected call* (see [`call`](super::call)), of a kind of [`Thunk::Free`](heapledger_wire::redirection::Thunk::Free).
+    /// *Redirected call* (see [`call`](super::call)), of a kind of [`Thunk::Free`].
     free by make_free(a: u64, b: u64, c: u64, slot: u64, rbp: u64, site: &Site) -> ()
 }
 
@@ -91,7 +94,7 @@ outermost! {
     ///
     /// # Safety
     ///
-    /// *Redirected call* (see [`call`](super::call)), of a kind of [`Thunk::New`](heapledger_wire::redirection::Thunk::New).
+    /// *Redirected call* (see [`call`](super::call)), of a kind of [`Thunk::New`].
     new by make_new(size: u64, slot: u64, rbp: u64, site: &Site) -> Allocated
 }
 
@@ -108,6 +111,105 @@ unsafe fn make_new(size: u64, slot: u64, rbp: u64, site: &Site) -> Allocated {
         call.returned(block, size);
         arch::set_outermost(0, 0);
         Allocated { block, pass: site.pass }
+    }
+}
+
+outermost! {
+    /// Makes an outermost call that allocates an array, and ends it. `slot` is the address of the
+    /// return address.
+    ///
+    /// # Safety
+    ///
+    /// *Redirected call* (see [`call`](super::call)), of a kind of [`Thunk::Calloc`].
+    calloc by make_calloc(count: u64, each: u64, c: u64, slot: u64, rbp: u64, site: &Site) -> u64
+}
+
+/// # Safety
+///
+/// See [`calloc`].
+#[inline(always)]
+unsafe fn make_calloc(count: u64, each: u64, c: u64, slot: u64, rbp: u64, site: &Site) -> u64 {
+    let call = Call { site, mark: slot, caller: Caller { slot, rbp } };
+    // SAFETY: `few` requires the arguments of the call, of which these kinds have three at most.
+    // The notifications require the live calling frame of this thread, which the thunk has passed,
+    // and a call that has been made as told.
+    unsafe {
+        let block = few(site.original, count, each, c);
+        call.mark_again();
+        match block {
+            0 => failed(Api::Calloc, count.saturating_mul(each), [0, count], call.caller),
+            _ => notify::calloc(pointer(block), count as usize, each as usize, call.caller),
+        }
+        arch::set_outermost(0, 0);
+        block
+    }
+}
+
+outermost! {
+    /// Makes an outermost call that reallocates a block, and ends it. `slot` is the address of the
+    /// return address. The site is that which the thunk has marked the thread by.
+    ///
+    /// # Safety
+    ///
+    /// *Redirected call* (see [`call`](super::call)), of a kind of [`Thunk::Realloc`].
+    realloc by make_realloc(old: u64, size: u64, c: u64, d: u64, slot: u64, rbp: u64) -> u64
+}
+
+/// # Safety
+///
+/// See [`realloc`].
+#[inline(always)]
+unsafe fn make_realloc(old: u64, size: u64, c: u64, d: u64, slot: u64, rbp: u64) -> u64 {
+    // SAFETY: the thunk has just set the word to the address of the site, which is in a mapping
+    // that nobody writes to and that stays.
+    let site = unsafe { &*ptr::with_exposed_provenance::<Site>(arch::site() as usize) };
+    let call = Call { site, mark: slot, caller: Caller { slot, rbp } };
+    // SAFETY: `transmute` requires a C function of four integers: the original of these kinds has
+    // four arguments at most. The notifications require the live calling frame of this thread,
+    // which the thunk has passed, and a call made as told: the old block is live before the call,
+    // and the new one has been returned after it.
+    unsafe {
+        if old != 0 {
+            notify::realloc_begins(Api::Realloc, pointer(old), call.caller);
+        }
+        type Function = unsafe extern "C" fn(u64, u64, u64, u64) -> u64;
+        let original: *const () = ptr::with_exposed_provenance(site.original as usize);
+        let block = core::mem::transmute::<*const (), Function>(original)(old, size, c, d);
+        call.mark_again();
+        notify::realloc_ends(pointer(old), pointer(block), size as usize, call.caller);
+        arch::set_outermost(0, 0);
+        block
+    }
+}
+
+outermost! {
+    /// Makes an outermost call of an aligned allocation, and ends it. `slot` is the address of the
+    /// return address.
+    ///
+    /// # Safety
+    ///
+    /// *Redirected call* (see [`call`](super::call)), of a kind of [`Thunk::Aligned`].
+    aligned by make_aligned(size: u64, alignment: u64, c: u64, slot: u64, rbp: u64, site: &Site) -> u64
+}
+
+/// # Safety
+///
+/// See [`aligned`].
+#[inline(always)]
+unsafe fn make_aligned(size: u64, alignment: u64, c: u64, slot: u64, rbp: u64, site: &Site) -> u64 {
+    let call = Call { site, mark: slot, caller: Caller { slot, rbp } };
+    // SAFETY: as in `make_calloc`.
+    unsafe {
+        let block = few(site.original, size, alignment, c);
+        call.mark_again();
+        match block {
+            0 => failed(Api::AlignedAlloc, size, [alignment, 0], call.caller),
+            _ => {
+                notify::aligned(Api::AlignedAlloc, pointer(block), alignment as usize, size as usize, call.caller);
+            }
+        }
+        arch::set_outermost(0, 0);
+        block
     }
 }
 

@@ -14,6 +14,18 @@ fn the_kinds_of_a_thunk_have_the_layout_that_is_assumed() {
         if thunk == Thunk::New {
             assert!(layout.alignment.is_none() && kind.nothrow().is_some(), "{kind:?}");
         }
+        if matches!(thunk, Thunk::Calloc | Thunk::Realloc | Thunk::Aligned) {
+            let (effect, api, block) = match thunk {
+                Thunk::Calloc => (Effect::Allocate, Api::Calloc, None),
+                Thunk::Realloc => (Effect::Reallocate, Api::Realloc, Some(0)),
+                _ => (Effect::Allocate, Api::AlignedAlloc, None),
+            };
+            assert_eq!((layout.effect, layout.api, layout.block), (effect, api, block), "{kind:?}");
+            assert_eq!(layout.count, (thunk == Thunk::Calloc).then_some(0), "{kind:?}");
+            assert_eq!(layout.size, Some(u8::from(thunk != Thunk::Aligned)), "{kind:?}");
+            assert!(thunk != Thunk::Aligned || layout.alignment == Some(1), "{kind:?}");
+            assert!(!layout.throws && !layout.frees_on_failure, "{kind:?}");
+        }
         assert_eq!(thunk == Thunk::Free, layout.effect == Effect::Free && layout.block == Some(0), "{kind:?}");
         // Other kinds with a sibling have their nothrow argument third.
         if kind.nothrow().is_some() && thunk != Thunk::New {

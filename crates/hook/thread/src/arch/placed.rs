@@ -1,4 +1,4 @@
-//! The two words of a thread in the table of slots, for a library without thread-local storage.
+//! The word of a thread in the table of slots, for a library without thread-local storage.
 
 use core::sync::atomic::Ordering;
 
@@ -16,14 +16,12 @@ pub(crate) fn set_thread_word(word: usize) {
     current().block.store(word, Ordering::Relaxed);
 }
 
-/// Returns this thread's word for its contexts: 0 at the start of every thread.
+/// Returns this thread's word for its contexts: nobody declares any to such a library.
 #[inline(always)]
 pub(crate) fn contexts_word() -> usize {
-    current().contexts.load(Ordering::Relaxed)
+    0
 }
 
-/// Sets this thread's word for its contexts.
+/// Does nothing: see [`contexts_word`].
 #[inline(always)]
-pub(crate) fn set_contexts_word(word: usize) {
-    current().contexts.store(word, Ordering::Relaxed);
-}
+pub(crate) fn set_contexts_word(_: usize) {}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0   addresses of the library's thunks, in the order of `Thunk`
-//! 40  stub:  push r11, for the first thunk only; lea r11, [site]; jmp [address of its thunk]
+//! 64  stub:  push r11, for the first thunk only; lea r11, [site]; jmp [address of its thunk]
 //!     pass:  pop r11, likewise
 //!     original: the displaced instructions, and a jump to those behind
 //!     site, at the next multiple of 8

@@ -132,10 +132,9 @@ fn calls_unknown(instruction: &Instruction, pointer: Register) -> bool {
 /// from a place in memory. A `switch` loads the address that it jumps to from a table, by an index.
 fn pointer_after(instruction: &Instruction, before: Register) -> Register {
     let written = instruction.op0_register();
-    if instruction.code() == Code::Mov_r64_rm64 && instruction.memory_index() == Register::None {
-        if instruction.op1_kind() == OpKind::Memory {
-            return written;
-        }
+    let is_load = instruction.code() == Code::Mov_r64_rm64 && instruction.op1_kind() == OpKind::Memory;
+    if is_load && instruction.memory_index() == Register::None {
+        return written;
     }
     // Nothing else writes to a register between a load and the jump by it: restores of registers,
     // and arguments.

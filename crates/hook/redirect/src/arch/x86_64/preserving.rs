@@ -77,10 +77,11 @@ macro_rules! restore_vectors {
 macro_rules! define_preserving {
     ($($operands:tt)*) => {
         /// [`Thunk::Preserving`](heapledger_wire::redirection::Thunk::Preserving): restores every
-        /// register but rax, and rax as well if the function has no result. gcc lets callers in the
-        /// same file keep values in registers that the original leaves alone (`-fipa-ra`), and leave
-        /// the stack pointer at any multiple of 8. Of the vector registers, this loaded object uses
-        /// the first eight only, which the test `laws` checks; the original may use what it likes.
+        /// register but rax, and rax as well if the function has no result. gcc lets callers in
+        /// the same file keep values in registers that the original leaves alone (`-fipa-ra`), and
+        /// leave the stack pointer at any multiple of 8. Of the vector registers, this loaded
+        /// object uses the first eight only, which the test `laws` checks; the original may use
+        /// what it likes.
         #[unsafe(naked)]
         pub(super) unsafe extern "C" fn preserving() {
             naked_asm!(

@@ -68,7 +68,8 @@ fn thunks_are_where_stubs_lead() {
         // SAFETY: the thunks are code of this program, which is readable.
         unsafe { code.read() }
     };
-    for thunk in [Thunk::Malloc, Thunk::Free, Thunk::New] {
+    let whole = [Thunk::Malloc, Thunk::Free, Thunk::New, Thunk::Calloc, Thunk::Realloc, Thunk::Aligned];
+    for thunk in whole {
         // mov r10, [rip + …]; or with a constant, if this is part of an executable.
         let begin = code_at(thunk);
         assert!([[0x4c, 0x8b, 0x15], [0x49, 0xc7, 0xc2]].contains(&begin), "{thunk:?}: {begin:x?}");
@@ -139,13 +140,31 @@ stub!(other_stub, OTHER_SITE, OTHER_THUNK);
 
 #[test]
 fn other_calls_get_all_arguments() {
-    prepare(&OTHER_SITE, &OTHER_THUNK, EntryKind::Rallocx, [never, combined, never]);
+    prepare(&OTHER_SITE, &OTHER_THUNK, EntryKind::AlignedRealloc, [never, combined, never]);
     // SAFETY: its thunk leads to the function above.
     assert_eq!(unsafe { other_stub(1, 2, 3, 4, 5, 6) }, 123_456);
     prepare(&OTHER_SITE, &OTHER_THUNK, EntryKind::NewAligned, [combined, never, fails]);
     // SAFETY: its thunk leads to the functions above.
     assert_eq!(unsafe { other_stub(1, 2, 3, 4, 5, 6) }, 123_456);
     assert_eq!(marks(), [0, 0]);
+}
+
+stub!(few_stub, FEW_SITE, FEW_THUNK);
+
+/// Kinds whose functions have three arguments, or four.
+#[test]
+fn calls_with_few_arguments_get_them() {
+    extern "C" fn original(a: u64, b: u64, c: u64, d: u64, _: u64, _: u64) -> u64 {
+        assert_eq!(marks()[1], (&raw const FEW_SITE).expose_provenance() as u64);
+        let has_four = FEW_SITE[4].load(Ordering::Relaxed) == u64::from(EntryKind::Rallocx.number());
+        if has_four { combined(0, 0, a, b, c, d) } else { combined(0, 0, 0, a, b, c) }
+    }
+    for (kind, expected) in [(EntryKind::Calloc, 123), (EntryKind::MallocAligned, 123), (EntryKind::Rallocx, 1234)] {
+        prepare(&FEW_SITE, &FEW_THUNK, kind, [never, original, never]);
+        // SAFETY: its thunk leads to the function above.
+        assert_eq!(unsafe { few_stub(1, 2, 3, 4, 0, 0) }, expected, "{kind:?}");
+        assert_eq!(marks(), [0, 0]);
+    }
 }
 
 static SEEN: Mutex<String> = Mutex::new(String::new());
@@ -182,7 +201,8 @@ fn unwinders_find_the_caller_from_inside_of_the_allocator() {
     };
     prepare(&PRESERVING_SITE, &LOOKING_THUNK, EntryKind::Malloc, [never, looks, never]);
     check(preserving_stub);
-    for kind in [EntryKind::Malloc, EntryKind::New, EntryKind::Calloc] {
+    let kinds = [EntryKind::Calloc, EntryKind::Realloc, EntryKind::MallocAligned, EntryKind::Memalign];
+    for kind in [EntryKind::Malloc, EntryKind::New].into_iter().chain(kinds) {
         prepare(&LOOKING_SITE, &LOOKING_THUNK, kind, [never, looks, looks]);
         check(looking_stub);
     }
