@@ -44,8 +44,8 @@ pub extern "Rust" fn heapledger_placed_starts() {
     // SAFETY: a static of ours, which nobody writes any more.
     let parameters = unsafe { PARAMETERS.0.get().read_volatile() };
     thread_slots::find_thread_ids();
-    // SAFETY: a static, which becomes 0 when a second thread calls a redirected entry: a thread that
-    // has not called one can have freed no block.
+    // SAFETY: a static, which becomes 0 when a second thread calls a redirected entry: a thread
+    // that has not called one can have freed no block.
     unsafe { threads::watch_threads(thread_slots::HAS_ONE_THREAD.as_ptr()) };
     for module in parameters.modules() {
         let (start, end, bias) = (module.start, module.end, module.bias);

@@ -60,7 +60,7 @@ impl Follow {
             send(&connection, Answer { refused: 0, ..refused }, &[]);
             match follower.wait(|| is_asked_to_stop(&connection)) {
                 // The program runs in any case.
-                Ok(Followed::Executed(stop)) => _ = self.handle(stop),
+                Ok(Followed::Executed(stop)) => _ = self.handle(*stop),
                 Ok(Followed::Left) => send(&connection, Answer { refused: 0, ..refused }, &[]),
                 Err(_) => {}
             }

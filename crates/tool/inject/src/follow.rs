@@ -23,7 +23,7 @@ pub struct Follower {
 #[derive(Debug)]
 pub enum Followed {
     /// The process has executed the program, and stands before its first instruction.
-    Executed(ExecStop),
+    Executed(Box<ExecStop>),
     /// It was to be left; it is not traced any more.
     Left,
 }
@@ -95,7 +95,7 @@ fn executed(process: Pid) -> Result<Followed> {
     tracee.resume(libc::PTRACE_INTERRUPT, 0)?;
     tracee.resume(libc::PTRACE_CONT, 0)?;
     tracee.wait_for_event()?;
-    Ok(Followed::Executed(ExecStop::of(tracee)?))
+    Ok(Followed::Executed(Box::new(ExecStop::of(tracee)?)))
 }
 
 fn is_exec(stop: crate::remote::Stop) -> bool {

@@ -115,6 +115,19 @@ fn the_command_under_itself() {
     Recording::open(nested);
 }
 
+/// Returns the output of `surroundings` without what tests themselves make different.
+pub(crate) fn comparable(outcome: &Outcome) -> String {
+    let lines = outcome.text();
+    let lines = lines.lines().map(|line| match line.split_once(":\t") {
+        // Signals 32 and 33 are the C library's own: its posix_spawn ignores them, its fork does
+        // not.
+        Some(("SigIgn", set)) => format!("SigIgn {:x}", u64::from_str_radix(set, 16).unwrap() & !(3 << 31)),
+        // The leader of the group is the process that the test started: record.
+        _ => line.replace("leader of its group 1", "leader of its group 0"),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Compares the output of `surroundings`, started by a shell after this line, without the recorder
 /// and with it.
 #[track_caller]
@@ -125,17 +138,6 @@ fn same_surroundings(before: &str) {
     let bare = Job::shell(&format!("{before}{exec}{} one", own.display())).bare();
     let words = Job::fixture("surroundings", "one").recording_words(&scratch.file("recording.hl"));
     let recorded = Job::shell(&format!("{before}{exec}{words}")).bare();
-    let comparable = |outcome: &Outcome| {
-        let lines = outcome.text();
-        let lines = lines.lines().map(|line| match line.split_once(":\t") {
-            // Signals 32 and 33 are the C library's own: its posix_spawn ignores them, its fork
-            // does not.
-            Some(("SigIgn", set)) => format!("SigIgn {:x}", u64::from_str_radix(set, 16).unwrap() & !(3 << 31)),
-            // The leader of the group is the process that the test started: record.
-            _ => line.replace("leader of its group 1", "leader of its group 0"),
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    };
     assert!(comparable(&bare).contains("argument one"), "{bare:?}");
     assert_eq!(comparable(&bare), comparable(&recorded), "{before}");
     assert_eq!(bare.status, recorded.status, "{before}");
