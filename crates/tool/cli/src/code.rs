@@ -686,8 +686,8 @@ codes! {
     /// Something of the recorder stays in a process
     LeftBehind = 110 {
         cause: "When a recording of a running program ends, its code is put back, and the recorder's memory is given back when \
-                no thread can return there. A thread has stayed inside for ten seconds (stopped, or in a signal handler), or a \
-                word on a stack looks like an address there; or the code could not be put back, because the process is traced.",
+                no thread can return there. A thread has stayed inside for ten seconds (it is stopped, or a signal handler has \
+                left the allocator by a jump); or the code could not be put back, because the process is traced.",
         consequence: "The program goes on. Some megabytes stay mapped; calls that still lead there are passed through.",
         remedy: "None is needed. `heapledger attach PID` works again; the memory is given back when the program ends.",
     }

@@ -19,6 +19,7 @@ use std::fs;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,7 @@ use heapledger_wire::redirection::{Jump, Region};
 
 use crate::redirection::{self, RunningPlan, STUB_LENGTH, is_stub};
 
+pub(crate) use refusal::check;
 pub use refusal::{AttachError, TraceDenial};
 
 /// How often it is planned again, since the program has mapped memory meanwhile.
@@ -59,6 +61,8 @@ pub(crate) struct Attachment {
     pid: u32,
     /// The memory of the program that was there, which another one does not have.
     memory: Memory,
+    /// The path of the program, as the kernel has it.
+    program: PathBuf,
     /// The memory of the library and of the stubs.
     mapped: Vec<Range<u64>>,
     /// The part of it that is code, in ascending order.
@@ -75,7 +79,7 @@ pub(crate) struct Attachment {
 
 impl Attachment {
     /// Places a library into a process, which joins the session at this address by its next call of
-    /// its allocator.
+    /// its allocator. `pid` is that of a thread of the process that lives: see [`check`].
     pub(crate) fn place(pid: u32, library: &[u8], session: &OsStr) -> Result<Attachment, AttachError> {
         let is_taken = |error: &AttachError| match error {
             AttachError::Inject { source: InjectError::Call { source, .. }, .. } => {
@@ -95,8 +99,6 @@ impl Attachment {
     }
 
     fn place_once(pid: u32, library: &[u8], session: &OsStr) -> Result<Attachment, AttachError> {
-        // The memory of a process is found by any thread that lives.
-        let pid = refusal::check(pid)?;
         let denied = |error| refusal::of(pid, error);
         let image = Image::parse(library).map_err(denied)?;
         let memory = Memory::open(pid).map_err(denied)?;
@@ -128,6 +130,7 @@ impl Attachment {
         let mut attachment = Attachment {
             pid,
             memory,
+            program: program(pid),
             mapped: wanted.mapped.iter().map(|part| part.range.clone()).collect(),
             code: wanted.code(),
             jumps: plan.parts.jumps.clone(),
@@ -194,14 +197,14 @@ impl Attachment {
     pub(crate) fn remove_from_children(&self) {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        for pid in pids.filter(|&pid| pid != self.pid) {
+        for pid in pids.filter(|&pid| pid != self.pid && program(pid) == self.program) {
             let Ok(memory) = Memory::open(pid) else { continue };
             if !self.is_in(&memory) {
                 continue;
             }
             let (mapped, code, jumps) = (self.mapped.clone(), self.code.clone(), self.jumps.clone());
-            let shared_before = self.shared_before.clone();
-            let copy = Attachment { pid, memory, mapped, code, jumps, shared_before, ..*self };
+            let (program, shared_before) = (self.program.clone(), self.shared_before.clone());
+            let copy = Attachment { pid, memory, program, mapped, code, jumps, shared_before, ..*self };
             // It passes the calls through if that fails.
             let _ = copy.remove();
         }
@@ -320,6 +323,11 @@ impl SlotTable {
         }
         false
     }
+}
+
+/// Returns the path of a process's program; empty if it cannot be read.
+fn program(pid: u32) -> PathBuf {
+    fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default()
 }
 
 /// Returns the memory of a process that a recorder shares with it.
@@ -489,7 +497,7 @@ fn change_once(
     changes: &[Change<'_>],
     inside: &[Range<u64>],
 ) -> Result<Option<Stop>, AttachError> {
-    // What takes time comes before the stop.
+    // Before the stop, because it takes time.
     let mut mappings = memory.mappings()?;
     let mut threads = Threads::seize(pid)?;
     let began = Instant::now();

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::armed::{ArmError, ArmedProcess};
-use crate::attachment::{AttachError, Attachment};
+use crate::attachment::{self, AttachError, Attachment};
 use crate::broker::Broker;
 use crate::clock::{Clock, Reading};
 use crate::collector::end::{Failed, Finished, SessionEnd};
@@ -126,7 +126,8 @@ pub fn attach_from_outside(
     let gone = || RecordError::AttachFromOutside { source: AttachError::Gone { pid } };
     let process = Pid::from_raw(pid.cast_signed()).ok_or_else(gone)?;
     let signals = if options.handle_signals { Signals::handle() } else { None };
-    let prepared = Prepared::new(options, || Ok(None), || Session::in_network_of(pid))?;
+    let thread = attachment::check(pid).map_err(|source| RecordError::AttachFromOutside { source })?;
+    let prepared = Prepared::new(options, || Ok(None), || Session::in_network_of(thread))?;
     let costs = Costs::now();
     let first_reading = Reading::now();
     let command = RunningCommand::follow(process, Arc::clone(&prepared.page)).map_err(|_| gone())?;
@@ -134,7 +135,7 @@ pub fn attach_from_outside(
         // Requests to end are for this process.
         signals.command_ended();
     }
-    let placed = Attachment::place(pid, &options.placed_library, &prepared.environment);
+    let placed = Attachment::place(thread, &options.placed_library, &prepared.environment);
     let attachment = match placed {
         Ok(attachment) => attachment,
         Err(source) => {
@@ -143,7 +144,7 @@ pub fn attach_from_outside(
         }
     };
     let stop = attachment.stop;
-    let executable = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let executable = std::fs::read_link(format!("/proc/{thread}/exe")).unwrap_or_default();
     let name = executable.file_name().unwrap_or(OsStr::new("program"));
     let target = Target { command, pid, name, running: Some(Running::Attached(attachment)) };
     let recorder = prepared.begin(target, signals.as_ref(), first_reading, costs, observer);

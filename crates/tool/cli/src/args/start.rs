@@ -112,16 +112,17 @@ pub(crate) struct Stop {
 ///     $ heapledger attach 4411 --duration 30s -o server.hl
 ///     $ heapledger record --pid 4411 --sample 512KiB
 ///
-/// The program need not have been prepared. The recorder is placed into its memory, and
-/// the entry points of its allocator are redirected there; all threads are stopped for
-/// a moment only, and that time is printed. The recording ends with Ctrl-C, after the
-/// duration, by `heapledger stop PID`, or with the process. Then all of that is taken
-/// back, and the program goes on as before. What it allocated before is unknown; frees
-/// of it are counted. What it forks is recorded, too; programs that it starts are not.
+/// The program need not have been prepared. The recorder is placed into its
+/// memory, and the entry points of its allocator are redirected there; all
+/// threads are stopped for a moment only, and that time is printed. The
+/// recording ends with Ctrl-C, after the duration, by `heapledger stop PID`, or
+/// with the process. Then all of that is taken back, and the program goes on as
+/// before. What it allocated before is unknown; frees of it are counted. What it
+/// forks is recorded, too; programs that it starts are not.
 ///
-/// It takes the rights of a debugger: the program is yours, or you are root. Programs
-/// that are being debugged, or are in a sandbox (seccomp), are refused. See
-/// docs/attach.md.
+/// It takes the rights of a debugger: the program is yours, or you are root.
+/// Programs that are being debugged, or are in a sandbox (seccomp), are refused.
+/// See docs/attach.md.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Attach {

@@ -243,7 +243,7 @@ mod tests {
         assert_answer("reports s", "values", &["show", "save"]);
         assert_answer("help sum", "values", &["summary"]);
         assert_answer("help reports s", "values", &["show", "save"]);
-        assert!(!asked("").1.iter().any(|verb| ["attach", "self-test", "complete-words"].contains(&verb.as_str())));
+        assert!(!asked("").1.iter().any(|verb| ["self-test", "complete-words"].contains(&verb.as_str())));
     }
 
     #[test]

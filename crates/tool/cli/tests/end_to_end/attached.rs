@@ -324,7 +324,7 @@ fn a_server_under_load_is_recorded_many_times() {
     let clients = Job::new([load.as_os_str()].into_iter().chain(words).chain([socket.as_os_str()])).start_bare();
     let file = scratch.file("redis.hl");
     let mut allocations = 0;
-    for cycle in 0..cycles().min(100) {
+    for cycle in 0..(cycles() / 2).min(100) {
         let options: &[&str] = if cycle % 2 == 0 { &[] } else { &["--sample", "4KiB"] };
         let outcome = attach(&pid, &file, &[options, &["--duration", "50ms"]].concat()).outcome();
         succeeded(&outcome);

@@ -122,7 +122,7 @@ pub enum TraceDenial {
 
 /// Checks whether anything about a process forbids to record it. Returns the thread by whose id its
 /// memory is found: the first one, or another if that has ended before the others.
-pub(super) fn check(pid: u32) -> Result<u32, AttachError> {
+pub(crate) fn check(pid: u32) -> Result<u32, AttachError> {
     check_at(Path::new("/proc"), pid)
 }
 
