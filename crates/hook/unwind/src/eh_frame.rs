@@ -65,7 +65,7 @@ fn rule_in_module(lookup: u64, module: &FoundModule, epoch: u32, sink: &mut dyn 
         address: lookup,
         key: module.start,
         is_known: || supplied::find(lookup).is_some_and(has_generated),
-        is_current: || modules::epoch() == epoch,
+        epoch: modules::epoch,
     };
     match supplied::ask(question, sink) {
         Answer::Known => Some(generated_rule(lookup).unwrap_or(without)),

@@ -80,7 +80,7 @@ pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> O
                 address: lookup,
                 key: lookup,
                 is_known: || supplied::find(lookup).is_some(),
-                is_current: || modules::epoch() == epoch,
+                epoch: modules::epoch,
             };
             match supplied::ask(question, sink) {
                 Answer::Known => return Some(Generated::Module),

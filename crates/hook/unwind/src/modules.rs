@@ -349,7 +349,9 @@ pub(crate) fn announce(found: &FoundModule, epoch: u32, sink: &mut dyn Sink) -> 
     let (bias, path) = found.bias_and_path();
     let build_id = build_id(found, bias).unwrap_or(&[]);
     let is_told = sink.module(&Module { start: found.start, end: found.end, bias, epoch, build_id, path });
-    if let Some(known) = claimed.filter(|_| !is_told) {
+    // In another epoch it has to be announced again: the slot may have been cleared before it was
+    // claimed.
+    if let Some(known) = claimed.filter(|_| !is_told || self::epoch() != epoch) {
         known.store(0, Ordering::Relaxed);
     }
     is_told

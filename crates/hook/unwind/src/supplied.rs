@@ -28,6 +28,8 @@ const UNKNOWN_MAX: usize = 64;
 /// The number of look-ups of unknown keys after which the tool is asked again.
 const UNKNOWN_UNTIL: u32 = 1024;
 
+/// The number of attempts to get a table that is not older than the last change of modules.
+const ATTEMPTS: usize = 8;
 /// The time for which a thread waits for another one that asks.
 const ASKING_MILLISECONDS: u32 = 5000;
 
@@ -193,27 +195,27 @@ pub(crate) enum Answer {
     Known,
     /// The table does not have the address, or there is none.
     Unknown,
-    /// This is not known: another thread asks for too long, or a module was unloaded meanwhile.
+    /// This is not known: another thread asks for too long, or modules are unloaded all the time.
     Later,
 }
 
 /// A look-up in the table that was in vain.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<Known, Current> {
+pub(crate) struct Question<Known, Epoch> {
     pub(crate) address: u64,
     /// The key under which it is remembered that the tool does not know either: an address, or the
     /// start of a module.
     pub(crate) key: u64,
     /// Looks again.
     pub(crate) is_known: Known,
-    /// True if no module has been unloaded since the walk looked for one.
-    pub(crate) is_current: Current,
+    /// Returns the current module epoch.
+    pub(crate) epoch: Epoch,
 }
 
 /// Asks for a table, because an address is in code of a file that belongs to no known module, or in
 /// a module without unwind information for it.
-pub(crate) fn ask(question: Question<impl Fn() -> bool, impl Fn() -> bool>, sink: &mut dyn Sink) -> Answer {
-    let Question { address, key, is_known, is_current } = question;
+pub(crate) fn ask(question: Question<impl Fn() -> bool, impl Fn() -> u32>, sink: &mut dyn Sink) -> Answer {
+    let Question { address, key, is_known, epoch } = question;
     if is_unknown(key) {
         return Answer::Unknown;
     }
@@ -223,21 +225,25 @@ pub(crate) fn ask(question: Question<impl Fn() -> bool, impl Fn() -> bool>, sink
     if is_known() {
         return Answer::Known;
     }
-    let is_supplied = sink.supply_modules(address);
-    // The table may be older than the last change of modules. If they change after this, the table
-    // is dropped by the thread that has advanced the epoch.
-    fence(Ordering::SeqCst);
-    if !is_current() {
-        forget();
-        return Answer::Later;
+    for _ in 0..ATTEMPTS {
+        let before = epoch();
+        let is_supplied = sink.supply_modules(address);
+        // The table may be older than the last change of modules. If they change after this, the
+        // table is dropped by the thread that has advanced the epoch.
+        fence(Ordering::SeqCst);
+        if epoch() != before {
+            forget();
+            continue;
+        }
+        if is_supplied && is_known() {
+            return Answer::Known;
+        }
+        if let Some(slot) = slot(key) {
+            slot.store(key, Ordering::Relaxed);
+        }
+        return Answer::Unknown;
     }
-    if is_supplied && is_known() {
-        return Answer::Known;
-    }
-    if let Some(slot) = slot(key) {
-        slot.store(key, Ordering::Relaxed);
-    }
-    Answer::Unknown
+    Answer::Later
 }
 
 /// True if the tool did not know more. Now and then it is asked all the same: something may have

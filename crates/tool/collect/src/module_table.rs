@@ -19,8 +19,11 @@ use crate::redirection::{FileKey, PlanFile, file_of, sealed_file};
 /// The most files whose rules are kept.
 const FILES_MAX: usize = 4096;
 
-/// The files that have been examined; `None` for one that cannot be read.
-static FILES: LazyLock<Mutex<HashMap<FileKey, Arc<OnceLock<Option<Known>>>>>> = LazyLock::new(Mutex::default);
+/// The place of what is known of a file; `None` inside if it cannot be read.
+type Examined = Arc<OnceLock<Option<Known>>>;
+
+/// The files that have been examined.
+static FILES: LazyLock<Mutex<HashMap<FileKey, Examined>>> = LazyLock::new(Mutex::default);
 
 /// An examined file.
 struct Known {
@@ -80,7 +83,7 @@ pub(crate) fn bytes_of_process(pid: u32, address: u64) -> Option<Vec<u8>> {
 
 /// Returns the place of what is known of a file. A file is examined once: who asks meanwhile waits
 /// for the result.
-fn examined(file: &Path, metadata: &fs::Metadata) -> Arc<OnceLock<Option<Known>>> {
+fn examined(file: &Path, metadata: &fs::Metadata) -> Examined {
     let key = FileKey::of(metadata);
     let cell = {
         let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);

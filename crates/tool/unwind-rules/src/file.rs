@@ -45,8 +45,8 @@ pub struct FoundFrames {
 impl FileRules {
     /// Reads a file, and generates rules for its code that has no unwind information.
     ///
-    /// Takes time in proportion to the file's `.eh_frame` and to the code that it does not cover:
-    /// about a second for a megabyte of such code. Memory is bounded by a multiple of both.
+    /// Takes time in proportion to the file's `.eh_frame` and to the code that it does not cover.
+    /// Memory is bounded by a multiple of both.
     ///
     /// # Errors
     ///

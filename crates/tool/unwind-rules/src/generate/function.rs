@@ -136,6 +136,7 @@ enum Stop {
 /// functions do: then nothing about it is certain.
 pub(crate) fn follow(start: u64, context: Context<'_>) -> Option<Function> {
     let mut endings = HashSet::new();
+    let mentioned = mentioned(start, context);
     loop {
         let mut walk = Walk {
             start,
@@ -145,7 +146,7 @@ pub(crate) fn follow(start: u64, context: Context<'_>) -> Option<Function> {
             work: Vec::new(),
             info: InstructionInfoFactory::new(),
             function: Function::default(),
-            mentioned: mentioned(start, context),
+            mentioned: &mentioned,
         };
         match walk.run() {
             Ok(()) => {
@@ -192,7 +193,7 @@ struct Walk<'a> {
     info: InstructionInfoFactory,
     function: Function,
     /// The addresses that the function's code mentions: no table goes on behind one of them.
-    mentioned: BTreeSet<u64>,
+    mentioned: &'a BTreeSet<u64>,
 }
 
 impl Walk<'_> {

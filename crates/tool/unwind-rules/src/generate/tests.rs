@@ -138,9 +138,8 @@ fn made(bytes: &[u8], others: &[&[u8]]) -> (usize, Vec<u64>) {
     (calls, missing)
 }
 
-/// Prints the shares for a file, such as `CHECKED=/usr/lib/x86_64-linux-gnu/libcrypto.so.3`.
+/// Prints the shares for a file, if one is chosen: `CHECKED=/usr/bin/perl`, for example.
 #[test]
-#[ignore = "it takes long; `.ci/run` runs it"]
 fn of_a_chosen_file() {
     let Some(path) = std::env::var_os("CHECKED") else { return };
     let bytes = std::fs::read(&path).unwrap();
