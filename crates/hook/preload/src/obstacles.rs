@@ -13,9 +13,9 @@ use crate::environment::{environ, for_each};
 /// The largest length of a path, with the zero at its end.
 pub(crate) const PATH_MAX: usize = 4096;
 
-/// Returns what keeps the kernel from starting the child with a dynamic linker that loads us, or our
-/// copy for musl. An unknown obstacle counts as none. `found` becomes the child's path, and says
-/// which of the two it is.
+/// Returns what keeps the kernel from starting the child with a dynamic linker that loads us, or
+/// our copy for musl. An unknown obstacle counts as none. `found` becomes the child's path, and
+/// says which of the two it is.
 pub(crate) fn obstacle(child: Child, found: &mut ChildPath) -> Option<Obstacle> {
     match child {
         // The shell: it is started even if it will not be recorded.

@@ -42,8 +42,8 @@ mod text;
 mod verbs;
 mod views;
 
-/// The allocator of the static command. musl's takes one lock for all threads, and gives memory back
-/// to the kernel all the time.
+/// The allocator of the static command. musl's takes one lock for all threads, and gives memory
+/// back to the kernel all the time.
 #[cfg(all(target_arch = "x86_64", target_env = "musl"))]
 #[global_allocator]
 static ALLOCATOR: heapledger_heap::HeapAllocator = heapledger_heap::HeapAllocator;

@@ -18,6 +18,12 @@ const POLL_INTERVAL: Duration = Duration::from_micros(20);
 /// The general registers of a thread.
 pub type Registers = libc::user_regs_struct;
 
+/// The number of a request of ptrace(2): C libraries differ in its type.
+#[cfg(not(target_env = "musl"))]
+pub(crate) type RequestNumber = libc::c_uint;
+#[cfg(target_env = "musl")]
+pub(crate) type RequestNumber = libc::c_int;
+
 /// A thread that is stopped, and that the calling thread traces.
 #[derive(Debug)]
 pub struct Tracee {
@@ -173,7 +179,7 @@ impl Tracee {
     }
 
     /// Lets the thread go on, with a signal, or none.
-    pub(crate) fn resume(&self, request: libc::c_uint, signal: i32) -> Result<()> {
+    pub(crate) fn resume(&self, request: RequestNumber, signal: i32) -> Result<()> {
         // SAFETY: the request has no pointer: the data is a signal, or none.
         unsafe { self.request(request, 0, ptr::without_provenance_mut(signal as usize)) }
             .map_err(InjectError::request("letting the process run"))
@@ -282,7 +288,7 @@ impl Tracee {
     /// # Safety
     ///
     /// `address` and `data` are what the request requires.
-    pub(crate) unsafe fn request(&self, request: libc::c_uint, address: u64, data: *mut c_void) -> io::Result<()> {
+    pub(crate) unsafe fn request(&self, request: RequestNumber, address: u64, data: *mut c_void) -> io::Result<()> {
         let address: *mut c_void = ptr::without_provenance_mut(address as usize);
         // SAFETY: `ptrace` requires arguments that suit the request: this function's `# Safety`.
         // The address is one of the other process.
