@@ -29,7 +29,7 @@ static KEPT: KeptPlans = KeptPlans::new();
 
 /// The number of files that are known to have no allocator.
 const WITHOUT_MAX: usize = 1024;
-/// Their identities, each at a place that it gives itself. 0 is none.
+/// Their identities, each at one of the places that it gives itself. 0 is none.
 static WITHOUT: [AtomicU64; WITHOUT_MAX] = [const { AtomicU64::new(0) }; WITHOUT_MAX];
 
 /// How often a plan is asked for if another thread maps memory where stubs should be.
@@ -151,7 +151,7 @@ extern "C" fn linker_calls() {
                 return;
             }
             let Some(file) = file_identity(object.path) else { return };
-            if without(file).load(Ordering::Relaxed) == file {
+            if is_without(file) {
                 return;
             }
             batch.push(Library { path: object.path.as_ptr(), file, bias: object.bias, address: object.address });
@@ -179,7 +179,7 @@ fn redirect(batch: &Batch) {
         dispatch_path::update();
     }
     if !is_redirected {
-        for library in batch.iter().filter(|library| without(library.file).load(Ordering::Relaxed) != library.file) {
+        for library in batch.iter().filter(|library| !is_without(library.file)) {
             // SAFETY: the linker's text, which stays as long as the library.
             unseen::record_later(unsafe { CStr::from_ptr(library.path) });
         }
@@ -208,15 +208,29 @@ fn ask(batch: &Batch) -> Option<bool> {
     });
     let Some(answer) = answer else { return Some(false) };
     for (_, library) in batch.iter().enumerate().filter(|(index, _)| answer.with_allocator >> index & 1 == 0) {
-        without(library.file).store(library.file, Ordering::Relaxed);
+        note_without(library.file);
     }
     if installed == Some(0) { None } else { Some(answer.missed == 0) }
 }
 
-/// Returns the slot for a file that is known to have no allocator.
-fn without(file: u64) -> &'static AtomicU64 {
-    // The array is not empty.
-    &WITHOUT[file as usize % WITHOUT_MAX]
+/// True if a file is known to have no allocator.
+fn is_without(file: u64) -> bool {
+    places(file).any(|place| place.load(Ordering::Relaxed) == file)
+}
+
+/// Notes that a file has no allocator. If all of its places are taken, the file in the last one is
+/// forgotten.
+fn note_without(file: u64) {
+    let is_free = |place: &&AtomicU64| [0, file].contains(&place.load(Ordering::Relaxed));
+    if let Some(place) = places(file).find(is_free).or(places(file).last()) {
+        place.store(file, Ordering::Relaxed);
+    }
+}
+
+/// Returns the places for a file that is known to have no allocator.
+fn places(file: u64) -> impl Iterator<Item = &'static AtomicU64> {
+    const PLACES: usize = 8;
+    (0..PLACES).filter_map(move |step| WITHOUT.get((file as usize).wrapping_add(step) % WITHOUT_MAX))
 }
 
 /// Returns the key of these files at these addresses; not 0.
