@@ -1,6 +1,6 @@
 //! `heapledger rss`: every page of a running program, compared with the program's own figures.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
@@ -50,7 +50,7 @@ impl Waiting {
     }
 }
 
-/// Checks that the parts add up to the kernel's figure, for a program that does nothing. Returns
+/// Checks that the parts and the difference add up to the kernel's figure. Returns
 /// the resident bytes of a kind.
 fn resident_of(answer: &Value, kind: &str) -> i64 {
     let rows = answer["rows"].as_array().unwrap();
@@ -119,10 +119,10 @@ fn sixty_five_arenas_are_as_glibc_counts_them() {
     assert!(text.contains("heap of glibc's malloc, in 65 arenas\n"), "{text}");
     assert!(text.contains("of other threads  64 stacks\n"), "{text}");
     assert!(text.contains("difference to the kernel's figure\n"), "{text}");
-    // What is promised comes true. Chunks of fastbins are merged first, so that a page more of some
+    // The promise comes true. Chunks of fastbins are merged first, so that a page more of some
     // neighbours goes.
     let promised: i64 = arenas.iter().map(|arena| number(arena, "bytes_trimmable")).sum();
-    assert!(promised > 4 << 20 && text.contains("\nmalloc_trim(0) would give back "), "{promised} {text}");
+    assert!(promised > 2 << 20 && text.contains("\nmalloc_trim(0) would give back "), "{promised} {text}");
     assert_eq!(waiting.tell(), "trimmed\n");
     let after = waiting.ask();
     let given_back = number(&answer, "bytes_resident") - number(&after, "bytes_resident");
