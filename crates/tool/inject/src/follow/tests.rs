@@ -15,6 +15,16 @@ fn shell() -> Child {
         .unwrap()
 }
 
+/// Traces a shell; `None` if nothing may be traced here: then the shell is gone.
+fn seized(child: &mut Child) -> Option<Follower> {
+    let pid = Pid::from_child(child);
+    Follower::seize(pid, pid).ok().or_else(|| {
+        eprintln!("skipped: nothing may be traced here");
+        child.kill().and_then(|()| child.wait()).unwrap();
+        None
+    })
+}
+
 fn say(child: &mut Child, line: &str) {
     child.stdin.take().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
@@ -27,8 +37,7 @@ fn output(child: Child) -> (String, std::process::ExitStatus) {
 #[test]
 fn a_program_is_changed_before_it_runs() {
     let mut child = shell();
-    let pid = Pid::from_child(&child);
-    let Ok(follower) = Follower::seize(pid, pid) else { return eprintln!("skipped: nothing may be traced here") };
+    let Some(follower) = seized(&mut child) else { return };
     say(&mut child, "A=1 C=3 exec env");
     let Followed::Executed(mut stop) = follower.wait(|| false).unwrap() else { panic!() };
     stop.change_environment(|mut entries| {
@@ -46,8 +55,7 @@ fn a_program_is_changed_before_it_runs() {
 #[test]
 fn a_process_is_left_as_it_was() {
     let mut child = shell();
-    let pid = Pid::from_child(&child);
-    let Ok(follower) = Follower::seize(pid, pid) else { return eprintln!("skipped: nothing may be traced here") };
+    let Some(follower) = seized(&mut child) else { return };
     let mut rounds = 0;
     let followed = follower.wait(|| {
         rounds += 1;
@@ -63,8 +71,7 @@ fn a_process_is_left_as_it_was() {
 #[test]
 fn signals_are_delivered() {
     let mut child = shell();
-    let pid = Pid::from_child(&child);
-    let Ok(follower) = Follower::seize(pid, pid) else { return eprintln!("skipped: nothing may be traced here") };
+    let Some(follower) = seized(&mut child) else { return };
     say(&mut child, "trap 'echo caught' USR1; kill -USR1 $$; kill -KILL $$");
     assert!(matches!(follower.wait(|| false), Err(InjectError::Gone)));
     let mut told = String::new();
