@@ -286,8 +286,8 @@ pub(crate) fn plan_running(
     choose: impl FnOnce(u64) -> Option<u64>,
 ) -> Option<RunningPlan> {
     let (mut mappings, modules) = modules_of(pid, Linking::Running)?;
-    // Anywhere would do. A program that has mapped parts of itself elsewhere has no room that is near
-    // to all of it.
+    // Anywhere would do. A program that has mapped parts of itself elsewhere has no room that is
+    // near to all of it.
     let gap = modules.iter().find_map(|(module, _)| mappings.take_gap_near(module, library_length, false))?;
     let thunk = choose(gap)?;
     let parts = parts_of(&mut mappings, &modules, thunk, User::Placed);
