@@ -35,8 +35,8 @@ codes! {
                 it into such a program by itself, if it is the command, or another static program has started it, and if \
                 the functions of its allocator are found (docs/static.md).",
         consequence: "The program runs as always, and nothing of it is recorded; nor of what it starts.",
-        remedy: "Record it as the command itself: `heapledger record -- PROGRAM`. Do not strip it. Or link it dynamically: without `-static`; in Rust without the target feature crt-static and not for a musl \
-                 target; in Go with cgo.",
+        remedy: "Record it as the command itself: `heapledger record -- PROGRAM`. Do not strip it. Or link it dynamically: \
+                 without `-static`; in Rust without the target feature crt-static and not for a musl target; in Go with cgo.",
     }
     /// The program runs with other rights than yours
     OtherRights = 2 {
@@ -652,7 +652,7 @@ codes! {
         remedy: "Record outside of the sandbox or the debugger; in a container, start it with `--cap-add SYS_PTRACE`. \
                  `heapledger doctor PROGRAM` names the allocator's functions. Or link the program dynamically.",
     }
-    /// What a statically linked program starts is not recorded
+    /// Programs that a statically linked one starts are not recorded
     StaticStarts = 105 {
         cause: "The recorder follows programs from one to the next in the C library's `exec` functions. A statically linked \
                 program has its own, which are not redirected.",

@@ -59,8 +59,8 @@ pub(crate) struct Finding {
     pub(crate) text: String,
     /// The remedy.
     pub(crate) hint: String,
-    /// True if it does not hold for `record`, which redirects the entry points of the allocator, and
-    /// has a library for musl.
+    /// True if it does not hold for `record`, which redirects the entry points of the
+    /// allocator, and has a library for musl.
     pub(crate) is_redirected: bool,
 }
 

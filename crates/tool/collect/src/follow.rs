@@ -18,8 +18,9 @@ use heapledger_inject::{ExecStop, Followed, Follower, InjectError};
 use heapledger_wire::session::{Answer, REQUEST_LENGTH, Request};
 use rustix::process::Pid;
 
-use crate::launch::{INTERPRETERS_MAX, Way, has_capabilities, way, with_additions};
+use crate::launch::with_additions;
 use crate::placed::Placement;
+use crate::way::{INTERPRETERS_MAX, Way, has_capabilities, way};
 
 /// Sends an answer, without waiting.
 type Send = fn(&OwnedFd, Answer, &[OwnedFd]);

@@ -60,6 +60,7 @@ mod stamps;
 mod texts;
 mod tree;
 mod unix;
+mod way;
 mod writer;
 
 pub use armed::{ArmError, ArmedProcess, Denial, Sandbox};

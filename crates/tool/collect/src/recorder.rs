@@ -29,7 +29,7 @@ use crate::error::RecordError;
 use crate::file_state::WriteFailure;
 use crate::follow::Follow;
 use crate::inbox::Inbox;
-use crate::launch::{Launch, Started, Way};
+use crate::launch::{Launch, Started};
 use crate::libraries::CommandLibraries;
 use crate::options::{Begin, RecordOptions, Rotation};
 use crate::outcome::{Outcome, Progress};
@@ -41,6 +41,7 @@ use crate::session::{self, Library, Session};
 use crate::shared::{Page, Pool};
 use crate::signals::Signals;
 use crate::slowness::SlownessWatch;
+use crate::way::Way;
 use crate::writer::{Job, Writer};
 use crate::{forks, process, unix};
 

@@ -22,10 +22,10 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::RecordError;
 use crate::heap_checker::{Checker, HeapChecker};
-use crate::launch::Way;
 use crate::libraries::{CommandAllocator, CommandLibraries, is_loadable, parts_of_older_glibc};
 use crate::musl;
 use crate::shared::Page;
+use crate::way::Way;
 
 /// The parts of a session that exist before the program starts.
 #[derive(Debug)]
