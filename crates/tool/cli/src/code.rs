@@ -652,14 +652,6 @@ codes! {
         remedy: "Record outside of the sandbox or the debugger; in a container, start it with `--cap-add SYS_PTRACE`. \
                  `heapledger doctor PROGRAM` names the allocator's functions. Or link the program dynamically.",
     }
-    /// Programs that a statically linked one starts are not recorded
-    StaticStarts = 105 {
-        cause: "The recorder follows programs from one to the next in the C library's `exec` functions. A statically linked \
-                program has its own, which are not redirected.",
-        consequence: "The program itself and its forked children are recorded; programs that they execute run unrecorded, and \
-                      are not listed.",
-        remedy: "Record those programs themselves: `heapledger record -- PROGRAM`. Or use a dynamically linked shell.",
-    }
     /// The kernel does not let this user trace the process
     TracingDenied = 107 {
         cause: "A program that runs without the library is recorded by ptrace(2). The kernel allows that to those who may debug \

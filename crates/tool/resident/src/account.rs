@@ -374,7 +374,11 @@ impl Account<'_> {
                 if mapping.amounts.resident > 0 && mapping.name != "[stack]" {
                     places.anonymous.extend(self.not_carved(addresses));
                 }
-            } else if mapping.is_writable && !mapping.is_shared && mapping.amounts.anonymous > 0 {
+            } else if *stack == StackUse::None
+                && mapping.is_writable
+                && !mapping.is_shared
+                && mapping.amounts.anonymous > 0
+            {
                 places.data.push(addresses);
             }
         }

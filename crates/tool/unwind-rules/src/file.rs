@@ -16,6 +16,9 @@ use crate::generate::{self, Generated};
 const PAGE: u64 = 4096;
 /// The most segments that a file may have: linkers make fewer than twenty.
 const SEGMENTS_MAX: usize = 256;
+/// The most bytes of code without unwind information for which rules are generated: beyond it, that
+/// takes seconds for which the program waits, and gigabytes.
+const UNCOVERED_MAX: u64 = 8 << 20;
 
 /// The unwind information of a file. All addresses are the file's own.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +29,8 @@ pub struct FileRules {
     eh_frame_hdr: Option<u64>,
     found: Option<FoundFrames>,
     generated: Option<Generated>,
-    /// The parts of its code that no description covers, in order, and the bytes of all its code.
+    /// The parts of its code that no description covers, in order; none if rules are not generated
+    /// for them. And the bytes of all its code.
     uncovered: Vec<(u64, u64)>,
     code_length: u64,
 }
@@ -43,7 +47,8 @@ pub struct FoundFrames {
 }
 
 impl FileRules {
-    /// Reads a file, and generates rules for its code that has no unwind information.
+    /// Reads a file, and generates rules for its code that has no unwind information, unless that is
+    /// more than 8 MiB.
     ///
     /// Takes time in proportion to the file's `.eh_frame` and to the code that it does not cover.
     /// Memory is bounded by a multiple of both.
@@ -85,7 +90,9 @@ impl FileRules {
     /// Fails if the bytes are not ELF for x86-64, or the headers are damaged.
     pub fn from_bytes(path: &Path, bytes: &[u8], others: &[&[u8]]) -> Result<FileRules> {
         let (mut rules, file, covered) = FileRules::parse(path, bytes)?;
-        rules.generated = generate::uncovered(&file, others, &covered, rules.start);
+        if !rules.uncovered.is_empty() {
+            rules.generated = generate::uncovered(&file, others, &covered, rules.start);
+        }
         Ok(rules)
     }
 
@@ -99,6 +106,8 @@ impl FileRules {
             return Err(RulesError::OtherMachine { file: path.to_owned() });
         }
         let mut rules = FileRules { start: u64::MAX, ..FileRules::default() };
+        // The parts that come from the file.
+        let mut loaded = Vec::new();
         for segment in file.elf_program_headers().iter().take(SEGMENTS_MAX) {
             let address = segment.p_vaddr(endian);
             match segment.p_type(endian) {
@@ -107,6 +116,7 @@ impl FileRules {
                     let end = end.ok_or_else(|| unreadable(format!("a segment at {address:#x} is too long")))?;
                     rules.start = rules.start.min(address - address % PAGE);
                     rules.end = rules.end.max(end);
+                    loaded.push(address..address.saturating_add(segment.p_filesz(endian)).min(end));
                 }
                 elf::PT_GNU_EH_FRAME => rules.eh_frame_hdr = Some(address),
                 _ => {}
@@ -115,22 +125,32 @@ impl FileRules {
         if rules.start >= rules.end {
             return Err(unreadable("it has no segments to load".to_owned()));
         }
-        let descriptions = descriptions(&file);
+        // The hook reads them in memory.
+        let is_loaded = |found: &Descriptions| {
+            let end = found.address.checked_add(found.length);
+            loaded.iter().any(|part| part.contains(&found.address) && end.is_some_and(|end| end <= part.end))
+        };
+        let descriptions = descriptions(&file).filter(is_loaded);
         if rules.eh_frame_hdr.is_none() {
             rules.found = descriptions.as_ref().and_then(|descriptions| rules.index(descriptions));
         }
         let covered = descriptions.map(|descriptions| descriptions.functions).unwrap_or_default();
         (rules.uncovered, rules.code_length) = generate::gaps(&file, &covered);
+        if rules.uncovered.iter().map(|(from, to)| to - from).sum::<u64>() > UNCOVERED_MAX {
+            rules.uncovered.clear();
+        }
         Ok((rules, file, covered))
     }
 
-    /// True if much of its code has no unwind information: rules should be generated.
+    /// True if much of its code has no unwind information, but no more than 8 MiB: rules should be
+    /// generated.
     pub fn lacks_much(&self) -> bool {
         let uncovered: u64 = self.uncovered.iter().map(|(from, to)| to - from).sum();
         uncovered > self.code_length / 8
     }
 
-    /// True if an address is in code that has no unwind information.
+    /// True if an address is in code that has no unwind information, and for which rules can be
+    /// generated.
     pub fn is_uncovered(&self, address: u64) -> bool {
         let after = self.uncovered.partition_point(|part| part.0 <= address);
         after.checked_sub(1).and_then(|index| self.uncovered.get(index)).is_some_and(|part| address < part.1)

@@ -120,7 +120,7 @@ impl List<'_> {
     fn follow_as(&self, reader: &mut WordReader<'_>, first: u64, is_mixed: bool) -> Option<Vec<u64>> {
         let (mut addresses, mut at) = (Vec::new(), first);
         while at != 0 {
-            let chunk = (at + self.to_link).checked_sub(16)?;
+            let chunk = at.checked_add(self.to_link)?.checked_sub(16)?;
             let heap = self.heaps.get(self.heaps.partition_point(|heap| heap.end <= chunk));
             let is_known = heap.is_some_and(|heap| heap.contains(&chunk));
             let is_full = addresses.len() >= self.count.unwrap_or(CHUNKS_MAX);
