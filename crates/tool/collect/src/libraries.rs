@@ -63,9 +63,9 @@ mod tests {
     fn older_glibcs_are_known_by_their_linker() {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
-        assert_eq!(parts_beside(&file("ld-2.31.so")), [PathBuf::new(); 0]);
+        assert_eq!(parts_beside(&file("ld-2.31.so")), Vec::<PathBuf>::new());
         std::fs::write(file("libpthread.so.0"), "").unwrap();
         assert_eq!(parts_beside(&file("ld-2.31.so")), [file("libpthread.so.0")]);
-        assert_eq!(parts_beside(&file("ld-linux-x86-64.so.2")), [PathBuf::new(); 0]);
+        assert_eq!(parts_beside(&file("ld-linux-x86-64.so.2")), Vec::<PathBuf>::new());
     }
 }

@@ -147,7 +147,7 @@ pub fn attach_from_outside(
     let stop = attachment.stop;
     let executable = std::fs::read_link(format!("/proc/{thread}/exe")).unwrap_or_default();
     let name = executable.file_name().unwrap_or(OsStr::new("program"));
-    let target = Target { command, pid, name, running: Some(Running::Attached(attachment)) };
+    let target = Target { command, pid, name, running: Some(Running::Attached(Box::new(attachment))) };
     let recorder = prepared.begin(target, signals.as_ref(), first_reading, costs, observer);
     (recorder.observer)(Progress::Attached(stop));
     Ok(recorder.run())
@@ -183,7 +183,7 @@ enum Running<'a> {
     /// It has the preload library, and has been asked to join.
     Armed(&'a ArmedProcess),
     /// It has got the library now.
-    Attached(Attachment),
+    Attached(Box<Attachment>),
 }
 
 impl<'a> Prepared<'a> {
