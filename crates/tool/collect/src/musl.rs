@@ -38,6 +38,7 @@ pub(crate) fn for_musl(library: &[u8]) -> Option<Vec<u8>> {
     let sections = address(SECTIONS_AT)?;
     for index in 0..usize::from(half(60)?) {
         let section = sections.checked_add(index * SECTION_LENGTH)?;
+        library.get(section..section.checked_add(SECTION_LENGTH)?)?;
         if word(section.checked_add(4)?)? != SHT_RELA {
             continue;
         }

@@ -47,8 +47,8 @@ pub struct FoundFrames {
 }
 
 impl FileRules {
-    /// Reads a file, and generates rules for its code that has no unwind information, unless that is
-    /// more than 8 MiB.
+    /// Reads a file, and generates rules for its code that has no unwind information, unless that
+    /// is more than 8 MiB.
     ///
     /// Takes time in proportion to the file's `.eh_frame` and to the code that it does not cover.
     /// Memory is bounded by a multiple of both.
