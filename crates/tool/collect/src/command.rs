@@ -146,7 +146,9 @@ impl Orphans {
                 // that this process makes later are not to be reaped here.
                 match unix::wait_for_any_end().filter(|&pid| is_reaped(pid)) {
                     Some(pid) if !is_over.load(Ordering::Acquire) => {
-                        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+                        // Without waiting: if it has been reaped meanwhile, a new child may have
+                        // its pid.
+                        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
                     }
                     // The command, for a moment; or there are no children at present.
                     _ => std::thread::sleep(ORPHANS_PAUSE),
