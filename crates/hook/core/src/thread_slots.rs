@@ -13,10 +13,10 @@
 //! Built only with `--cfg placed`: see `hook/placed`.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::arch::{self, Countdown};
-use crate::sys;
+use crate::{sandbox, sys};
 
 /// The logarithm of the number of slots.
 pub const SLOTS_BITS: u32 = 14;
@@ -26,6 +26,9 @@ pub const SLOT_LENGTH_BITS: u32 = 7;
 pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const SLOTS: usize = 1 << SLOTS_BITS;
+/// The most slots that are looked at for a thread. There are so few free ones then that more of
+/// them would cost every call of the thread more than its events are worth.
+const PROBES_MAX: usize = 128;
 
 /// The words of a thread. All are 0 at the start of every thread. Only its own thread uses them,
 /// and its signal handlers.
@@ -123,6 +126,9 @@ static NO_SLOT: ThreadSlot = ThreadSlot::free();
 /// reset.
 pub static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
 
+/// True if the first thread did not find its id, because it was another process's at that time.
+static ARE_IDS_WANTED: AtomicBool = AtomicBool::new(false);
+
 /// Not 0 while only one thread has called a redirected entry: so no other can have freed a block.
 pub static HAS_ONE_THREAD: AtomicU8 = AtomicU8::new(1);
 /// The number of slots that have been taken.
@@ -154,15 +160,27 @@ pub fn current() -> &'static ThreadSlot {
 #[cold]
 pub extern "C" fn enter(thread: usize) -> *const ThreadSlot {
     let Some(slot) = find(thread) else { return ptr::null() };
-    let id = thread_id(thread, THREAD_ID_AT.load(Ordering::Relaxed));
-    if slot.id.load(Ordering::Relaxed) != id {
+    if ARE_IDS_WANTED.load(Ordering::Relaxed) && !sandbox::is_entered() {
+        find_thread_ids();
+    }
+    let (noted, id) = (slot.id.load(Ordering::Relaxed), thread_id(thread, THREAD_ID_AT.load(Ordering::Relaxed)));
+    if noted == thread as u32 {
+        // Noted before the ids were found. The thread is the same, and may be inside of a call.
+        slot.id.store(id, Ordering::Relaxed);
+    } else if noted != id {
         slot.change_thread(id);
     }
     slot
 }
 
-/// Finds where the C library keeps the kernel's ids of threads. Call once, in the first thread,
-/// inside of a call of a redirected entry. Sources: `struct pthread` of musl 1.2 (the id follows
+/// True if there is a slot for the calling thread.
+pub fn has_slot() -> bool {
+    find(arch::thread_pointer()).is_some()
+}
+
+/// Finds where the C library keeps the kernel's ids of threads. Call inside of a call of a
+/// redirected entry. In a child of vfork(2) nothing is found, because the descriptor has the
+/// parent's id: then [`enter`] tries again in the next new thread. Sources: `struct pthread` of musl 1.2 (the id follows
 /// six words), and of glibc from 2.11 on (the id follows the head of 704 bytes and two words).
 pub fn find_thread_ids() {
     const OF_MUSL: usize = 0x30;
@@ -174,7 +192,9 @@ pub fn find_thread_ids() {
         let read = sys::read_own_pieces(&[[thread.wrapping_add(*distance) as u64, 8]], &mut word);
         read == 8 && word[0] as u32 == own
     };
-    if let Some(distance) = [OF_MUSL, OF_GLIBC].into_iter().find(is_at) {
+    let found = [OF_MUSL, OF_GLIBC].into_iter().find(is_at);
+    ARE_IDS_WANTED.store(found.is_none(), Ordering::Relaxed);
+    if let Some(distance) = found {
         current().id.store(own, Ordering::Relaxed);
         THREAD_ID_AT.store(distance, Ordering::Relaxed);
     }
@@ -195,11 +215,16 @@ fn index(thread: usize) -> usize {
     ((thread as u64).wrapping_mul(MULTIPLIER) >> (64 - SLOTS_BITS)) as usize
 }
 
-/// Finds the slot of a thread, or takes a free one.
+/// Finds the slot of a thread, or takes a free one. `None` if there is none nearby.
 #[cold]
 fn find(thread: usize) -> Option<&'static ThreadSlot> {
     let start = index(thread);
-    (0..SLOTS).filter_map(|step| TABLE.get((start + step) % SLOTS)).find(|slot| {
+    (0..PROBES_MAX).filter_map(|step| TABLE.get((start + step) % SLOTS)).find(|slot| {
+        // An exchange takes the line from other threads even if it fails.
+        let owner = slot.thread.load(Ordering::Relaxed);
+        if owner != 0 {
+            return owner == thread;
+        }
         match slot.thread.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => {
                 if TAKEN.fetch_add(1, Ordering::Relaxed) > 0 {

@@ -9,7 +9,7 @@ use core::ffi::{CStr, c_char};
 
 use heapledger_core::arch::{self, nr};
 use heapledger_core::program::Obstacle;
-use heapledger_core::{sandbox, sys};
+use heapledger_core::{sandbox, sys, thread_slots};
 use heapledger_recorder::follow::follow;
 use heapledger_recorder::hook::processes::{self, Exec};
 use heapledger_recorder::session;
@@ -77,7 +77,7 @@ unsafe extern "C" fn execute(path: *const c_char, arguments: usize, environment:
         // this process is left. In a sandbox it is made as well.
         unsafe { arch::syscall(nr::EXECVE, [path.addr(), arguments, environment, 0, 0, 0]) }
     };
-    if sandbox::is_entered() || !session::is_on() {
+    if sandbox::is_entered() || !session::is_on() || !thread_slots::has_slot() {
         return call();
     }
     let since = arch::ticks();
@@ -87,6 +87,8 @@ unsafe extern "C" fn execute(path: *const c_char, arguments: usize, environment:
     let is_announced = followed.is_ok() || obstacle.is_some();
     let pid = sys::process_id();
     if is_announced {
+        // A forked child that has made no call of a redirected entry.
+        with_guard(processes::child_begins);
         // SAFETY: the recorder has read a NUL-terminated string there.
         let path = unsafe { CStr::from_ptr(path) }.to_bytes();
         with_guard(|sp| processes::exec_begins(Exec { pid, obstacle, is_tight: false, since, path }, sp));

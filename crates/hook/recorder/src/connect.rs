@@ -191,7 +191,7 @@ impl Timeout {
     /// The time for which a plan is waited for while the recorder is at work on it.
     const PLAN_NANOSECONDS: u64 = 30_000_000_000;
 
-    fn new(address: &Address, page: Option<&'static SessionPage>) -> Timeout {
+    pub(crate) fn new(address: &Address, page: Option<&'static SessionPage>) -> Timeout {
         match page {
             _ if address.waits => Timeout::Never,
             Some(page) => Timeout::Heartbeat(page, Watchdog::new(page.heartbeat_of_all())),

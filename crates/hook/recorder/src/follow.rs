@@ -1,7 +1,7 @@
 //! Asks the recorder to follow this process into another program.
 
 use heapledger_core::sandbox;
-use heapledger_wire::session::{Request, RequestKind};
+use heapledger_wire::session::{Request, RequestKind, SessionPage};
 
 use crate::connect::{Address, Refusal, RequestArguments, Socket, Timeout, has_free_descriptors, message};
 use crate::session;
@@ -14,12 +14,14 @@ pub struct Follower(Socket);
 /// this address, which it is about to execute. An error has the number of the
 /// [`Obstacle`](heapledger_core::program::Obstacle); 0 if it is not known.
 pub fn follow(path: u64) -> Result<Follower, u16> {
-    if sandbox::is_entered() || !session::is_on() || !has_free_descriptors(1) {
+    let page = session::known_page();
+    let is_stalled = page.is_some_and(SessionPage::is_stalled);
+    if sandbox::is_entered() || !session::is_on() || is_stalled || !has_free_descriptors(1) {
         return Err(0);
     }
     let address = session::address();
     let ask = || {
-        let mut timeout = Timeout::of_entries(address);
+        let mut timeout = Timeout::new(address, page);
         let socket = Socket::connect(address, &mut timeout)?;
         socket.send(&request(address, path), &mut timeout)?;
         let (answer, _) = socket.receive(&mut timeout)?;
@@ -41,7 +43,7 @@ impl Follower {
     /// Ends it, since the program was not executed: returns when nobody traces this process any
     /// more.
     pub fn stop(self) {
-        let mut timeout = Timeout::of_entries(session::address());
+        let mut timeout = Timeout::new(session::address(), session::known_page());
         if self.0.send(&request(session::address(), 0), &mut timeout).is_ok() {
             // An error means that the recorder is gone, and with it the tracer.
             let _ = self.0.receive(&mut timeout);

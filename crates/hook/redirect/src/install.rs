@@ -68,7 +68,14 @@ impl MappedPlan {
         self.sum(|plan, region| {
             // SAFETY: `install_region` and `write_jumps` require what this function's `# Safety`
             // gives.
-            unsafe { if map_region(fd, region) { write_jumps(plan, region, &mut memory) } else { 0 } }
+            let written =
+                unsafe { if map_region(fd, region) { write_jumps(plan, region, &mut memory) } else { return 0 } };
+            if written == 0 && plan.jumps_of(region).next().is_some() {
+                // Otherwise each opening of a module that another tool has patched would map more.
+                // SAFETY: `munmap` gives back the mapping made just now: no entry leads to it.
+                unsafe { call(nr::MUNMAP, [region.address as usize, region.length as usize, 0, 0, 0, 0]) };
+            }
+            written
         })
     }
 

@@ -56,19 +56,20 @@ fn rule_in_module(lookup: u64, module: &FoundModule, epoch: u32, sink: &mut dyn 
     if without != Rule::UNSUPPORTED {
         return Some(without);
     }
-    let has_generated = |module: SuppliedModule| module.record.generated.pairs != 0;
-    if supplied::find(lookup).is_some_and(has_generated) {
-        return Some(generated_rule(lookup).unwrap_or(without));
-    }
-    // The tool may make rules from the module's code.
-    let question = Question {
-        address: lookup,
-        key: module.start,
-        is_known: || supplied::find(lookup).is_some_and(has_generated),
-        epoch: modules::epoch,
+    // Another module than ours, if the table came after it was found. Without a rule here, the tool
+    // is not asked again once it has made rules from the module's code.
+    let in_table = || {
+        let supplied = supplied::find(lookup)?;
+        let has_generated = supplied.record.generated.pairs != 0;
+        evaluate(lookup, &FoundModule::from_table(supplied)).or(has_generated.then_some(without))
     };
+    if let Some(rule) = in_table() {
+        return Some(rule);
+    }
+    let question =
+        Question { address: lookup, key: module.start, is_known: || in_table().is_some(), epoch: modules::epoch };
     match supplied::ask(question, sink) {
-        Answer::Known => Some(generated_rule(lookup).unwrap_or(without)),
+        Answer::Known => Some(in_table().unwrap_or(without)),
         Answer::Unknown => Some(without),
         Answer::Later => None,
     }

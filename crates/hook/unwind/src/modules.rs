@@ -92,7 +92,8 @@ impl FoundModule {
         }
     }
 
-    fn from_table(module: SuppliedModule) -> FoundModule {
+    /// Returns a module of the supplied table.
+    pub(crate) fn from_table(module: SuppliedModule) -> FoundModule {
         let record = module.record;
         let (start, end, eh_frame_hdr) = (record.start, record.end, record.eh_frame_hdr);
         FoundModule { start, end, eh_frame_hdr, origin: Origin::Supplied(module) }

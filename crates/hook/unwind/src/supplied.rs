@@ -74,7 +74,8 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        READERS.fetch_sub(1, Ordering::SeqCst);
+        // In a forked child the count may have begun anew since: see `start_child`.
+        let _ = READERS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |readers| readers.checked_sub(1));
     }
 }
 
@@ -101,7 +102,7 @@ impl SuppliedModule {
 /// # Safety
 ///
 /// The memory is readable, nobody writes to it, and it consists of whole pages that
-/// [`sys::map_private`], [`sys::map_shared`], or the tool from outside has mapped. If the result is
+/// [`sys::map_private`], [`sys::map_file`], or the tool from outside has mapped. If the result is
 /// true, nobody else refers to it: it is unmapped when it has been replaced.
 pub unsafe fn supply(start: NonNull<u8>, length: usize) -> bool {
     // SAFETY: `from_raw_parts` requires memory that is readable and does not change: this
@@ -117,23 +118,32 @@ pub unsafe fn supply(start: NonNull<u8>, length: usize) -> bool {
 pub(crate) fn forget() {
     UNKNOWN.iter().for_each(|unknown| unknown.store(0, Ordering::Relaxed));
     if !TABLE.load(Ordering::Relaxed).is_null() {
-        replace(ptr::null_mut());
+        // If it cannot be retired, it stays mapped for ever.
+        let is_retired = replace(ptr::null_mut());
+        if !is_retired {
+            TABLE.store(ptr::null_mut(), Ordering::SeqCst);
+        }
     }
 }
 
 /// Adapts to a forked child: the other threads, which may have read the table or asked for one, are
-/// not in this process. The table stays.
+/// not in this process. All tables are forgotten, and stay mapped: a signal handler that has
+/// interrupted the recorder may fork, and the child then goes on reading one.
 ///
 /// # Safety
 ///
 /// This process has one thread, which is in no function of this module.
 pub unsafe fn start_child() {
+    TABLE.store(ptr::null_mut(), Ordering::Relaxed);
     READERS.store(0, Ordering::Relaxed);
     for lock in [&RETIRED.lock, &ASKING] {
         // SAFETY: the process has one thread, by the caller's contract, so nobody holds the lock or
         // a reference to it; a free lock is all zeroes.
         unsafe { ptr::from_ref(lock).cast_mut().write_volatile(Lock::new()) };
     }
+    let _guard = RETIRED.lock.lock();
+    // SAFETY: the lock is held.
+    unsafe { *RETIRED.tables.get() = [ptr::null_mut(); RETIRED_MAX] };
 }
 
 /// Puts another table, or none, in the place of the present one. False if that one cannot be

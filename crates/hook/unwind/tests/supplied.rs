@@ -6,14 +6,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 
 use heapledger_core::{NodeKind, StackId, sys};
 use heapledger_unwind::arch::FrameRegisters;
-use heapledger_unwind::modules::{self, Module};
+use heapledger_unwind::modules::{self, Listed, Module};
 use heapledger_unwind::supplied::supply;
 use heapledger_unwind::walk::Walker;
 use heapledger_unwind::{Sink, bounds, rules, tree};
@@ -127,26 +127,56 @@ fn with<R>(change: impl FnOnce(&mut Nodes) -> R) -> R {
     change(NODES.lock().unwrap().as_mut().unwrap())
 }
 
+/// The offsets of the code in the files, and of its description.
+const OFFSET: usize = 64;
+const FRAMES_AT: usize = 1024;
+
+/// Maps a file with the code, and with a description of it for its address, which is below 2 GiB:
+/// returns the address of the first byte.
+fn map_file(name: &str) -> u64 {
+    const READ_EXECUTE: i32 = 5;
+    const PRIVATE_BELOW_2_GIB: i32 = 0x42;
+    // A file with a name in a file system: a library may look so.
+    let path = std::env::temp_dir().join(format!("heapledger-{name}-{}.so", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.set_len(4096).unwrap();
+    // SAFETY: a new private mapping of the whole file, at an address that the kernel chooses.
+    let memory = unsafe { mmap(ptr::null_mut(), 4096, READ_EXECUTE, PRIVATE_BELOW_2_GIB, file.as_raw_fd(), 0) };
+    std::fs::remove_file(&path).unwrap();
+    assert_ne!(memory as isize, -1);
+    let start = memory as u64;
+    file.write_all_at(CODE, OFFSET as u64).unwrap();
+    file.write_all_at(&frames(start as u32 + OFFSET as u32), FRAMES_AT as u64).unwrap();
+    start
+}
+
+/// Returns an `.eh_frame` with the description of code that begins at an address.
+fn frames(start: u32) -> Vec<u8> {
+    [&COMMON[..], &description(start)].concat()
+}
+
+/// Returns the function in a mapped file.
+fn function(start: u64) -> Calls {
+    let code = ptr::with_exposed_provenance::<c_void>(start as usize + OFFSET);
+    // SAFETY: the code at this offset is a function of this type, and stays mapped.
+    unsafe { std::mem::transmute::<*const c_void, Calls>(code) }
+}
+
+/// Returns a table with one module, whose path, index and generated frames follow each other.
+fn table_of(record: ModuleRecord, rest: &[u8]) -> Vec<u8> {
+    let length = (ModuleTable::head_length(1) + rest.len()) as u64;
+    let words = [length, 1].into_iter().chain(record.to_words());
+    words.flat_map(u64::to_ne_bytes).chain(rest.iter().copied()).collect()
+}
+
 #[test]
 fn a_supplied_table_leads_through_a_file() {
-    const OFFSET: usize = 64;
     assert!(rules::initialise() && tree::initialise());
     // SAFETY: the C library sets it before any code of ours runs.
     bounds::set_first_top(unsafe { __libc_stack_end } as u64);
     *NODES.lock().unwrap() = Some(Nodes::default());
-    // A file with a name in a file system: a library may look so.
-    let path = std::env::temp_dir().join(format!("heapledger-supplied-{}.so", std::process::id()));
-    let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    file.write_all(&[[0xcc; OFFSET].as_slice(), CODE, &[0xcc; 4096 - OFFSET - CODE.len()]].concat()).unwrap();
-    const READ_EXECUTE: i32 = 5;
-    const PRIVATE: i32 = 2;
-    // SAFETY: a new private mapping of the whole file, at an address that the kernel chooses.
-    let memory = unsafe { mmap(ptr::null_mut(), 4096, READ_EXECUTE, PRIVATE, file.as_raw_fd(), 0) };
-    std::fs::remove_file(&path).unwrap();
-    assert_ne!(memory as isize, -1);
-    // SAFETY: the code at this offset is a function of this type, and stays mapped.
-    let code = unsafe { std::mem::transmute::<*mut c_void, Calls>(memory.wrapping_byte_add(OFFSET)) };
-    let start = memory as u64;
+    let start = map_file("supplied");
+    let code = function(start);
 
     // Nobody knows the file: it is asked for once, and not again.
     let outer = outer_frames();
@@ -158,7 +188,7 @@ fn a_supplied_table_leads_through_a_file() {
 
     // In another epoch it is asked for again, and the table has rules.
     let head = ModuleTable::head_length(1);
-    let frames = [&COMMON[..], &description(OFFSET as u32)].concat();
+    let frames = self::frames(OFFSET as u32);
     let at = |offset: usize| (head + offset) as u64;
     let record = ModuleRecord {
         start,
@@ -170,8 +200,7 @@ fn a_supplied_table_leads_through_a_file() {
         ..ModuleRecord::default()
     };
     let rest = [&b"/test.so"[..], &pair(OFFSET as u32, COMMON.len() as u32), &frames].concat();
-    let words = [(head + rest.len()) as u64, 1].into_iter().chain(record.to_words());
-    let table: Vec<u8> = words.flat_map(u64::to_ne_bytes).chain(rest).collect();
+    let table = table_of(record, &rest);
     with(|nodes| nodes.table = Some(table.clone()));
     modules::advance_epoch();
     let outer = outer_frames();
@@ -194,4 +223,18 @@ fn a_supplied_table_leads_through_a_file() {
     assert!((1..20).contains(&given), "{given}");
     drop(found);
     assert!(give(&table));
+    // A module is listed, but has no index: the table has one. It is there for the stack that asks.
+    let start = map_file("listed");
+    // SAFETY: `list` requires a mapped module that stays, as this one does; it has no name.
+    unsafe { modules::list(Listed { start, end: start + 4096, bias: start, eh_frame_hdr: 0, name: ptr::null() }) };
+    let (frames_at, frames_length) = (start + FRAMES_AT as u64, frames.len() as u64);
+    let found = FramesIndex { pairs_at: at(8), pairs: 1, frames_at, frames_length };
+    let record =
+        ModuleRecord { start, end: start + 4096, bias: start, found, generated: FramesIndex::default(), ..record };
+    with(|nodes| nodes.table = Some(table_of(record, &rest)));
+    modules::advance_epoch();
+    let outer = outer_frames();
+    let stack = through(function(start));
+    assert_eq!(with(|nodes| std::mem::take(&mut nodes.asked)), [start + OFFSET as u64 + 7]);
+    assert_eq!(stack[4..], outer[1..], "the frames outside of the code, and of the call");
 }

@@ -257,7 +257,8 @@ pub struct Request {
     pub kind: u32,
     /// The session's token, as in the environment.
     pub token: [u8; NAME_LENGTH],
-    /// For a ring, and to decline: the image. For a fork: the parent's image.
+    /// For a ring, and to decline: the image. For a fork: the parent's image. For a table of
+    /// modules: 1 if the process does not notice that a module is unloaded, otherwise 0.
     pub image: u32,
     /// The thread that asks, as its own pid namespace numbers it.
     pub thread: u32,

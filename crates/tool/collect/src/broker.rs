@@ -31,7 +31,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::error::RecordError;
 use crate::follow::Follow;
 use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
-use crate::module_table;
+use crate::module_table::{self, Kept};
 use crate::process::{self, Description};
 use crate::redirection::{self, Made};
 use crate::session::Session;
@@ -384,9 +384,9 @@ impl State {
         let (Some((pid, _)), Ok(answered)) = (self.peer(connection.as_fd()), connection.try_clone()) else {
             return send(connection, none, &[]);
         };
-        let address = request.thunk;
+        let (address, kept) = (request.thunk, if request.image == 0 { Kept::All } else { Kept::NeverUnloaded });
         send(connection, Answer { image: PLAN_PENDING, ..none }, &[]);
-        let make = move || match module_table::of_process(pid, address) {
+        let make = move || match module_table::of_process(pid, address, kept) {
             Some(table) => send(&answered, Answer { common_length: table.length as u64, ..none }, &[table.fd]),
             None => send(&answered, none, &[]),
         };

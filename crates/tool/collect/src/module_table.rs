@@ -14,7 +14,7 @@ use heapledger_symbols::Headers;
 use heapledger_unwind_rules::{FileRules, MappedModule, table};
 
 use crate::redirection::maps::Mappings;
-use crate::redirection::{FileKey, PlanFile, file_of, sealed_file};
+use crate::redirection::{FileKey, PlanFile, file_of, is_never_unloaded, sealed_file};
 
 /// The most files whose rules are kept.
 const FILES_MAX: usize = 4096;
@@ -46,20 +46,33 @@ impl Known {
     }
 }
 
+/// The modules that a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// All modules: the process drops the table when one is unloaded.
+    All,
+    /// The program itself, and libraries that stay as long as it runs: the process keeps the table
+    /// and reads the memory of these modules.
+    NeverUnloaded,
+}
+
 /// Makes the table of a process's modules. `None` if none of them has this address, or the process
 /// cannot be examined.
-pub(crate) fn of_process(pid: u32, address: u64) -> Option<PlanFile> {
-    let bytes = bytes_of_process(pid, address)?;
+pub(crate) fn of_process(pid: u32, address: u64, kept: Kept) -> Option<PlanFile> {
+    let bytes = bytes_of_process(pid, address, kept)?;
     let length = bytes.len();
     sealed_file(&bytes).ok().map(|fd| PlanFile { fd, length })
 }
 
 /// Returns the bytes of the table of a process's modules, of which one has to have an address.
-pub(crate) fn bytes_of_process(pid: u32, address: u64) -> Option<Vec<u8>> {
+pub(crate) fn bytes_of_process(pid: u32, address: u64, kept: Kept) -> Option<Vec<u8>> {
     let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let mut modules = Vec::new();
     for module in Mappings::of(pid)?.modules() {
         let is_executable = module.path == executable;
+        if kept == Kept::NeverUnloaded && !is_executable && !is_never_unloaded(&module.path) {
+            continue;
+        }
         let Some((file, metadata)) = file_of(pid, &module, is_executable) else { continue };
         let cell = examined(&file, &metadata);
         let Some(known) = cell.get().and_then(Option::as_ref) else { continue };

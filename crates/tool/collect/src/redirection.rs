@@ -19,7 +19,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use heapledger_core::allocator::AllocatorKind;
 use heapledger_core::program::is_supported_linker;
-use heapledger_entries::{Allocator, Family, Module};
+use heapledger_entries::{Allocator, Family, Module, Patch};
 use heapledger_symbols::Headers;
 use heapledger_wire::entries::EntryKind;
 use heapledger_wire::placed::{MODULES_MAX, PlacedModule};
@@ -241,7 +241,9 @@ fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u6
                 allocator = kind_of(found.family);
             }
             if found.family == Family::Glibc {
-                let entries = || found.plan.patches.iter().map(|patch| patch.at.wrapping_add(bias));
+                // `reallocarray` is in an object file of its own, which may be anywhere.
+                let is_inside = |patch: &&Patch| patch.entry.kind != EntryKind::Reallocarray;
+                let entries = || found.plan.patches.iter().filter(is_inside).map(|patch| patch.at.wrapping_add(bias));
                 own_code = entries().min().zip(entries().max()).map(|(first, last)| [first, last]);
             }
             let mut stubs = Stubs::new(&found.plan, bias, thunk, user.thunks());
@@ -309,14 +311,17 @@ pub(crate) fn linker_symbol(pid: u32, name: &str) -> Option<u64> {
     found.next()
 }
 
+/// True if a library stays as long as the program runs, by its name.
+pub(crate) fn is_never_unloaded(path: &Path) -> bool {
+    const NEVER_UNLOADED: [&[u8]; 5] = [b"libc.so", b"ld-", b"libstdc++.so", b"libgcc_s.so", b"libpthread.so"];
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    NEVER_UNLOADED.iter().any(|known| name.starts_with(known))
+}
+
 /// Returns the program's own module; and, if `lists_all`, the libraries that are never unloaded.
 fn placed_modules(pid: u32, mappings: &Mappings, lists_all: bool) -> Vec<PlacedModule> {
-    const NEVER_UNLOADED: [&[u8]; 5] = [b"libc.so", b"ld-", b"libstdc++.so", b"libgcc_s.so", b"libpthread.so"];
     let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let stays = |path: &Path| {
-        let name = path.file_name().unwrap_or_default().as_bytes();
-        lists_all && NEVER_UNLOADED.iter().any(|known| name.starts_with(known))
-    };
+    let stays = |path: &Path| lists_all && is_never_unloaded(path);
     let mut modules = mappings.modules();
     modules.retain(|module| module.path == executable || stays(&module.path));
     modules.sort_by_key(|module| module.path != executable);

@@ -8,6 +8,7 @@ use heapledger_wire::session::{PLAN_PENDING, Request, RequestKind, SessionPage};
 use heapledger_wire::stall::Watchdog;
 
 use super::{Address, RequestArguments, Socket, Timeout, has_free_descriptors, message};
+use crate::session;
 
 /// Asks for the table of the process's modules, because the module of an address is not known.
 /// Returns the address and the length of the table in memory; `None` if the address is in no
@@ -23,7 +24,8 @@ pub(crate) fn request_modules(
     let ask = || {
         let mut timeout = Timeout::new(address, page);
         let socket = Socket::connect(address, &mut timeout).ok()?;
-        let arguments = RequestArguments { kind: RequestKind::Modules, image: 0, fork: 0, node_base: 0 };
+        let image = u32::from(session::is_late());
+        let arguments = RequestArguments { kind: RequestKind::Modules, image, fork: 0, node_base: 0 };
         socket.send(&Request { thunk: unknown, ..message(address, arguments) }, &mut timeout).ok()?;
         let (mut answer, mut descriptors) = socket.receive(&mut timeout).ok()?;
         while answer.refused == 0 && answer.image == PLAN_PENDING {

@@ -147,22 +147,19 @@ unsafe fn make_calloc(count: u64, each: u64, c: u64, slot: u64, rbp: u64, site: 
 
 outermost! {
     /// Makes an outermost call that reallocates a block, and ends it. `slot` is the address of the
-    /// return address. The site is that which the thunk has marked the thread by.
+    /// return address.
     ///
     /// # Safety
     ///
     /// *Redirected call* (see [`call`](super::call)), of a kind of [`Thunk::Realloc`].
-    realloc by make_realloc(old: u64, size: u64, c: u64, d: u64, slot: u64, rbp: u64) -> u64
+    realloc by make_realloc(old: u64, size: u64, c: u64, d: u64, slot: u64, rbp: u64, site: &Site) -> u64
 }
 
 /// # Safety
 ///
 /// See [`realloc`].
 #[inline(always)]
-unsafe fn make_realloc(old: u64, size: u64, c: u64, d: u64, slot: u64, rbp: u64) -> u64 {
-    // SAFETY: the thunk has just set the word to the address of the site, which is in a mapping
-    // that nobody writes to and that stays.
-    let site = unsafe { &*ptr::with_exposed_provenance::<Site>(arch::site() as usize) };
+unsafe fn make_realloc(old: u64, size: u64, c: u64, d: u64, slot: u64, rbp: u64, site: &Site) -> u64 {
     let call = Call { site, mark: slot, caller: Caller { slot, rbp } };
     // SAFETY: `transmute` requires a C function of four integers: the original of these kinds has
     // four arguments at most. The notifications require the live calling frame of this thread,

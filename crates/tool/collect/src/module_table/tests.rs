@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn of_this_process() {
     let own = of_this_process as fn() as usize as u64;
-    let bytes = bytes_of_process(std::process::id(), own).unwrap();
+    let bytes = bytes_of_process(std::process::id(), own, Kept::All).unwrap();
     let table = ModuleTable::parse(&bytes).unwrap();
     let program = table.find(own).unwrap();
     assert_eq!(table.path(&program), b"");
@@ -15,7 +15,19 @@ fn of_this_process() {
         assert!((module.start..module.end).contains(&module.eh_frame_hdr), "{module:x?}");
         assert_eq!((module.found.pairs, module.bias % 4096), (0, 0));
     }
-    assert!(bytes_of_process(std::process::id(), 1).is_none());
-    assert!(of_process(std::process::id(), own).unwrap().length >= bytes.len() / 2);
-    assert!(of_process(u32::MAX, own).is_none());
+    assert!(bytes_of_process(std::process::id(), 1, Kept::All).is_none());
+    assert!(of_process(std::process::id(), own, Kept::All).unwrap().length >= bytes.len() / 2);
+    assert!(of_process(u32::MAX, own, Kept::All).is_none());
+}
+
+/// A process that does not notice when libraries are unloaded gets none of those that may be.
+#[test]
+fn of_a_process_that_does_not_notice() {
+    let own = of_this_process as fn() as usize as u64;
+    let bytes = bytes_of_process(std::process::id(), own, Kept::NeverUnloaded).unwrap();
+    let table = ModuleTable::parse(&bytes).unwrap();
+    assert_eq!(table.path(&table.find(own).unwrap()), b"");
+    let paths: Vec<_> = table.modules().map(|module| table.path(&module).to_vec()).collect();
+    assert!(paths.iter().any(|path| path.ends_with(b"/libc.so.6")), "{paths:?}");
+    assert!(!paths.iter().any(|path| path.ends_with(b"/libm.so.6")), "{paths:?}");
 }

@@ -74,12 +74,15 @@ unsafe extern "C" fn thunks() {
         "mov r9, r11",
         "jmp {calloc}",
         "8: jmp qword ptr [r11 + {pass}]\n.cfi_endproc",
-        // Realloc: of four arguments. The function finds the site by the mark.
+        // Realloc: of four arguments. The site is on the stack.
         ".p2align 6, 0xcc\n.cfi_startproc",
         mark!(),
         "mov r8, rsp",
         "mov r9, rbp",
-        "jmp {realloc}",
+        push!("r11"),
+        "call {realloc}",
+        "add rsp, 8\n.cfi_adjust_cfa_offset -8",
+        "ret",
         "8: jmp qword ptr [r11 + {pass}]\n.cfi_endproc",
         // Aligned: as Malloc.
         ".p2align 6, 0xcc\n.cfi_startproc",
