@@ -140,16 +140,26 @@ impl Attachment {
             stop: Stop::default(),
         };
         let memory = &attachment.memory;
-        let fill = || {
+        let fill = |write: &dyn Fn(u64, &[u8]) -> Result<(), InjectError>| {
             for segment in &loaded.segments {
-                memory.write(segment.start, &segment.bytes)?;
+                write(segment.start, &segment.bytes)?;
             }
             for region in &plan.parts.regions {
-                memory.write(region.address, stubs(&plan, region))?;
+                write(region.address, stubs(&plan, region))?;
             }
-            memory.write(parameters_at, &parameters.to_bytes())
+            write(parameters_at, &parameters.to_bytes())
         };
-        let written = fill().map_err(AttachError::from).and_then(|()| attachment.write_jumps());
+        // The kernel may refuse to write to pages that are not writable, except by a stopped thread.
+        let filled = fill(&|at, bytes| memory.write(at, bytes)).or_else(|_| {
+            in_tracer(|| {
+                let threads = Threads::stop_one(pid)?;
+                if !memory.is_current() {
+                    return Err(InjectError::OtherProgram);
+                }
+                fill(&|at, bytes| threads.write(memory, at, bytes))
+            })
+        });
+        let written = filled.map_err(AttachError::from).and_then(|()| attachment.write_jumps());
         match written {
             Ok(stop) => {
                 attachment.stop = stop;
@@ -529,9 +539,9 @@ fn change_once(
         }
     }
     for (index, change) in changes.iter().enumerate() {
-        if let Err(error) = memory.write(change.address, change.to) {
+        if let Err(error) = threads.write(memory, change.address, change.to) {
             for (change, before) in changes.iter().zip(&before).take(index) {
-                let _ = memory.write(change.address, before);
+                let _ = threads.write(memory, change.address, before);
             }
             return Err(error.into());
         }

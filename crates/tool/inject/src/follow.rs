@@ -6,6 +6,7 @@ use rustix::process::Pid;
 
 use crate::error::{InjectError, Result};
 use crate::launch::ExecStop;
+use crate::ptrace::{self, Event};
 use crate::remote::{Tracee, has_ended};
 
 /// The interval at which the process is asked whether it has executed the program.
@@ -37,10 +38,7 @@ impl Follower {
     /// Fails if the kernel refuses (Yama), or somebody else traces it.
     pub fn seize(process: Pid, thread: Pid) -> Result<Follower> {
         let tracee = Tracee::new(thread);
-        let options = std::ptr::without_provenance_mut(libc::PTRACE_O_TRACEEXEC as usize);
-        // SAFETY: the request has no pointer: the address is 0, and the data are options.
-        unsafe { tracee.request(libc::PTRACE_SEIZE, 0, options) }
-            .map_err(InjectError::request("tracing the process"))?;
+        ptrace::seize_until_exec(tracee.tid()).map_err(InjectError::request("tracing the process"))?;
         Ok(Follower { process, tracee })
     }
 
@@ -52,27 +50,25 @@ impl Follower {
     /// Fails if the process ends before.
     pub fn wait(self, mut is_to_be_left: impl FnMut() -> bool) -> Result<Followed> {
         let mut is_left = false;
+        let (process, tid) = (self.process.as_raw_pid().cast_unsigned(), self.tracee.tid());
+        let going = || InjectError::request("letting the process run");
         loop {
-            if let Some(stop) = self.tracee.take_stop() {
-                match stop.event {
-                    libc::PTRACE_EVENT_EXEC => return executed(self.process),
-                    libc::PTRACE_EVENT_STOP if is_left => {
-                        self.tracee.resume(libc::PTRACE_DETACH, 0)?;
+            if let Some(event) = ptrace::take_stop(tid) {
+                let signal = if let Event::Signal(signal) = event { signal } else { 0 };
+                match event {
+                    Event::Exec => return executed(self.process),
+                    Event::Stopped | Event::StoppedByJobControl | Event::Signal(_) if is_left => {
+                        ptrace::detach(tid, signal).map_err(going())?;
                         return Ok(Followed::Left);
                     }
                     // The process is to stay stopped, as without a tracer.
-                    libc::PTRACE_EVENT_STOP => self.tracee.resume(libc::PTRACE_LISTEN, 0)?,
-                    0 if is_left => {
-                        self.tracee.resume(libc::PTRACE_DETACH, stop.signal)?;
-                        return Ok(Followed::Left);
-                    }
-                    0 => self.tracee.resume(libc::PTRACE_CONT, stop.signal)?,
-                    _ => self.tracee.resume(libc::PTRACE_CONT, 0)?,
+                    Event::StoppedByJobControl => ptrace::listen(tid).map_err(going())?,
+                    _ => self.tracee.resume(signal)?,
                 }
                 continue;
             }
             // A thread that executes a program gets the id of its process.
-            if self.tracee.pid() != self.process && Tracee::new(self.process).take_stop().is_some_and(is_exec) {
+            if self.tracee.pid() != self.process && ptrace::take_stop(process) == Some(Event::Exec) {
                 return executed(self.process);
             }
             // Of the two, only the one that is traced can be asked about.
@@ -81,7 +77,7 @@ impl Follower {
             }
             if !is_left && is_to_be_left() {
                 is_left = true;
-                self.tracee.resume(libc::PTRACE_INTERRUPT, 0)?;
+                ptrace::interrupt(tid).map_err(going())?;
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -92,14 +88,10 @@ impl Follower {
 /// other calls.
 fn executed(process: Pid) -> Result<Followed> {
     let mut tracee = Tracee::new(process);
-    tracee.resume(libc::PTRACE_INTERRUPT, 0)?;
-    tracee.resume(libc::PTRACE_CONT, 0)?;
-    tracee.wait_for_event()?;
+    ptrace::interrupt(tracee.tid()).map_err(InjectError::request("stopping the process"))?;
+    tracee.resume(0)?;
+    tracee.wait_for_interruption()?;
     Ok(Followed::Executed(Box::new(ExecStop::of(tracee)?)))
-}
-
-fn is_exec(stop: crate::remote::Stop) -> bool {
-    stop.event == libc::PTRACE_EVENT_EXEC
 }
 
 #[cfg(test)]

@@ -8,18 +8,39 @@ use rustix::process::Pid;
 use crate::error::{InjectError, Result};
 use crate::image::Loaded;
 use crate::module;
-use crate::remote::{Registers, Tracee};
+use crate::ptrace::{self, Event, Registers};
+use crate::remote::Tracee;
 
 /// Makes the thread that forked this process its tracer: the process stops when it has executed
 /// another program. For a child of fork(2), just before its execve(2): allocates nothing.
+///
+/// All signals except SIGTRAP, by which it stops, are blocked until then: a process that stopped
+/// before its execve(2) would be waited for for ever by the thread that forked it.
+/// [`ExecStop::wait`] gives it the mask of its parent's thread, which it had at first.
 ///
 /// # Errors
 ///
 /// Fails if the kernel refuses (Yama), or the process is traced already.
 pub fn trace_me() -> io::Result<()> {
+    const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
+    change_mask(Some(ALL_BUT_TRAP))?;
     // SAFETY: the request takes no other argument, and touches no memory.
     let result = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sets the signals that this thread blocks, if there are any to set, and returns those that it
+/// blocked before: bit 0 is signal 1.
+fn change_mask(mask: Option<u64>) -> io::Result<u64> {
+    let new = mask.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let mut before = 0_u64;
+    // Not by the C library, which leaves signals of its own out.
+    // SAFETY: rt_sigprocmask(2) reads a mask of 8 bytes, or none, and writes one: both are live.
+    // The caller's C library keeps nothing about the mask.
+    let done = unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, &raw mut before, size_of::<u64>())
+    };
+    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(before) }
 }
 
 /// A process that has executed a program, none of whose instructions has run yet.
@@ -37,14 +58,17 @@ impl ExecStop {
     ///
     /// Fails if the child ends before, for example because somebody kills it.
     pub fn wait(pid: Pid) -> Result<ExecStop> {
-        let mut tracee = Tracee::new(pid);
-        let stopped = tracee.wait_for_stop()?;
-        if stopped != libc::SIGTRAP {
-            return Err(InjectError::Request {
-                what: "waiting for the program's start",
-                source: io::Error::other(format!("it stopped by signal {stopped}")),
-            });
+        let before = Tracee::new(pid);
+        loop {
+            match before.wait_for_stop()? {
+                Event::Signal(libc::SIGTRAP) => break,
+                Event::Signal(signal) => before.resume(signal)?,
+                _ => before.resume(0)?,
+            }
         }
+        let failed = || InjectError::request("setting the mask of signals");
+        let mask = change_mask(None).map_err(failed())?;
+        ptrace::set_signal_mask(before.tid(), mask).map_err(failed())?;
         // Another image than before the stop: so is its memory.
         ExecStop::new(pid)
     }
@@ -138,7 +162,7 @@ impl ExecStop {
 
     fn map(&mut self, address: u64, length: u64, protection: i32, flags: i32) -> Result<u64> {
         let arguments = [address, length, protection as u64, flags as u64, u64::MAX, 0];
-        self.tracee.syscall("map memory", libc::SYS_mmap as u64, arguments)
+        self.tracee.syscall("map memory", libc::SYS_mmap, arguments)
     }
 
     /// Gives memory back that [`reserve`](ExecStop::reserve) has taken.
@@ -148,7 +172,7 @@ impl ExecStop {
     /// Fails if the kernel refuses.
     pub fn unmap(&mut self, address: u64, length: u64) -> Result<()> {
         let arguments = [address, length, 0, 0, 0, 0];
-        self.tracee.syscall("give memory back", libc::SYS_munmap as u64, arguments).map(drop)
+        self.tracee.syscall("give memory back", libc::SYS_munmap, arguments).map(drop)
     }
 
     /// True if these bytes are at an address.

@@ -1,13 +1,12 @@
 //! Works on a program from outside: places a library into it and patches its code, by ptrace(2).
 //!
 //! - [`Image`]: a shared library as a file, and its segments relocated to an address in a process.
-//! - [`Tracee`]: a stopped thread of a process: its registers, its memory, system calls that it is
-//!   made to make.
+//! - [`Tracee`]: a stopped thread of a process, and its memory.
 //! - [`trace_me`], [`ExecStop`]: a program between execve(2) and its first instruction.
 //! - [`Threads`]: all threads of a process that runs, stopped for a moment, without a trace in the
-//!   program; [`Caller`]: system calls and calls of functions in one of them.
+//!   program.
+//! - [`Caller`]: system calls that a stopped thread is made to make.
 //! - [`Memory`]: the memory of a process, and its mappings.
-//!
 //! - [`Follower`]: a process that is about to execute a program.
 //!
 //! A thread that is traced can be worked on only by the thread that traces it: the types here stay
@@ -23,6 +22,7 @@ mod launch;
 mod memory;
 mod module;
 mod ptrace;
+mod reaping;
 mod remote;
 mod scan;
 mod threads;
@@ -33,6 +33,6 @@ pub use follow::{Followed, Follower};
 pub use image::{Bounds, Image, Loaded, Segment, bounds, exported_symbol};
 pub use launch::{ExecStop, trace_me};
 pub use memory::{Mapping, Memory};
-pub use remote::{Registers, Tracee};
+pub use remote::Tracee;
 pub use scan::Place;
 pub use threads::Threads;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use crate::error::{InjectError, Result};
+use crate::ptrace;
 
 /// The most bytes of `/proc/PID/maps` that are read.
 const MAPS_LENGTH_MAX: usize = 64 << 20;
@@ -59,7 +60,9 @@ impl Memory {
     /// True if the process still has this memory: it has neither ended nor started another program.
     /// It stays so while a thread of the process is stopped.
     pub fn is_current(&self) -> bool {
-        self.read(self.probe, &mut [0]).is_ok()
+        // The file of memory that is not used any more reads as empty; an address at which nothing
+        // is mapped any more is an error.
+        !matches!(self.file.read_at(&mut [0], self.probe), Ok(0))
     }
 
     /// Reads bytes.
@@ -88,7 +91,7 @@ impl Memory {
     /// # Errors
     ///
     /// Fails if not all are mapped, if the process has ended, or if the kernel is configured to
-    /// refuse (`proc_mem.force_override`).
+    /// refuse (`PROC_MEM_NO_FORCE`): then [`Threads::write`](crate::Threads::write) can.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, address).map_err(InjectError::request("writing memory"))
     }
@@ -99,27 +102,61 @@ impl Memory {
     ///
     /// Fails if the process has ended.
     pub fn mappings(&self) -> Result<Vec<Mapping>> {
-        let text = fs::read(format!("/proc/{}/maps", self.pid));
-        let text = text.map_err(InjectError::request("reading the list of mappings"))?;
-        let text = String::from_utf8_lossy(text.get(..text.len().min(MAPS_LENGTH_MAX)).unwrap_or_default());
-        let mut mappings: Vec<Mapping> = text.lines().filter_map(parse).collect();
-        mappings.sort_by_key(|mapping| mapping.range.start);
-        Ok(mappings)
+        mappings(self.pid)
     }
 
     /// Returns the address of a `syscall` instruction in these mappings: of the vDSO, which has
     /// some, or of a library. Bytes inside another instruction do as well.
     pub fn syscall_instruction(&self, mappings: &[Mapping]) -> Option<u64> {
-        let code = || mappings.iter().filter(|mapping| mapping.is_executable && mapping.is_readable);
-        let first = code().filter(|mapping| mapping.name == "[vdso]");
-        first.chain(code()).find_map(|mapping| {
-            let length = (mapping.range.end - mapping.range.start).min(SEARCHED_MAX);
-            let mut bytes = vec![0; length as usize];
-            let count = self.read_some(mapping.range.start, &mut bytes);
-            let found = bytes.get(..count)?.windows(2).position(|pair| pair == [0x0f, 0x05])?;
-            Some(mapping.range.start + found as u64)
-        })
+        syscall_instruction(mappings, |address, bytes| self.read_some(address, bytes))
     }
+}
+
+/// Returns the mappings of a process, by address.
+pub(crate) fn mappings(pid: u32) -> Result<Vec<Mapping>> {
+    let text = fs::read(format!("/proc/{pid}/maps"));
+    let text = text.map_err(InjectError::request("reading the list of mappings"))?;
+    let text = String::from_utf8_lossy(text.get(..text.len().min(MAPS_LENGTH_MAX)).unwrap_or_default());
+    let mut mappings: Vec<Mapping> = text.lines().filter_map(parse).collect();
+    mappings.sort_by_key(|mapping| mapping.range.start);
+    Ok(mappings)
+}
+
+/// Finds a `syscall` instruction: see [`Memory::syscall_instruction`]. `read` returns the number of
+/// bytes that it has read.
+pub(crate) fn syscall_instruction(mappings: &[Mapping], read: impl Fn(u64, &mut [u8]) -> usize) -> Option<u64> {
+    let code = || mappings.iter().filter(|mapping| mapping.is_executable && mapping.is_readable);
+    let first = code().filter(|mapping| mapping.name == "[vdso]");
+    first.chain(code()).find_map(|mapping| {
+        let length = (mapping.range.end - mapping.range.start).min(SEARCHED_MAX);
+        let mut bytes = vec![0; length as usize];
+        let count = read(mapping.range.start, &mut bytes);
+        let found = bytes.get(..count)?.windows(2).position(|pair| pair == [0x0f, 0x05])?;
+        Some(mapping.range.start + found as u64)
+    })
+}
+
+/// Reads memory by a stopped thread that the calling thread traces, word by word.
+pub(crate) fn read_words(tid: u32, address: u64, bytes: &mut [u8]) -> Result<()> {
+    let failed = |source| InjectError::Memory { done: "read", address, source };
+    for (index, chunk) in bytes.chunks_mut(8).enumerate() {
+        let word = ptrace::peek(tid, address + index as u64 * 8).map_err(failed)?;
+        chunk.copy_from_slice(&word.to_ne_bytes()[..chunk.len()]);
+    }
+    Ok(())
+}
+
+/// Writes memory by a stopped thread that the calling thread traces, word by word, whether its
+/// pages are writable or not.
+pub(crate) fn write_words(tid: u32, address: u64, bytes: &[u8]) -> Result<()> {
+    let failed = |source| InjectError::Memory { done: "written", address, source };
+    for (index, chunk) in bytes.chunks(8).enumerate() {
+        let at = address + index as u64 * 8;
+        let mut word = if chunk.len() == 8 { [0; 8] } else { ptrace::peek(tid, at).map_err(failed)?.to_ne_bytes() };
+        word[..chunk.len()].copy_from_slice(chunk);
+        ptrace::poke(tid, at, u64::from_ne_bytes(word)).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Parses a line of `/proc/PID/maps`: `55d0…-55d1… r-xp 00001000 08:01 1234   /usr/bin/program`.

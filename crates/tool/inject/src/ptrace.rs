@@ -15,6 +15,8 @@ pub(crate) type Registers = libc::user_regs_struct;
 pub(crate) enum Event {
     /// It has been interrupted, or is new, or stops together with its process (SIGSTOP).
     Stopped,
+    /// It stops together with its process: [`take_stop`] tells that apart if it has been seized.
+    StoppedByJobControl,
     /// A signal is about to be delivered. It is lost unless [`resume`] passes it on.
     Signal(i32),
     /// It enters or leaves a system call: see [`Step::Syscall`].
@@ -38,19 +40,23 @@ pub(crate) enum Step {
 
 /// The numbers of requests, options and events in linux/ptrace.h; C libraries give them various
 /// types.
+const PEEKDATA: usize = 2;
+const POKEDATA: usize = 5;
 const CONT: usize = 7;
 const GETREGS: usize = 12;
 const SETREGS: usize = 13;
 const DETACH: usize = 17;
 const SYSCALL: usize = 24;
 const GETEVENTMSG: usize = 0x4201;
-const GETREGSET: usize = 0x4204;
-const SETREGSET: usize = 0x4205;
+const GETSIGINFO: usize = 0x4202;
 const SEIZE: usize = 0x4206;
 const INTERRUPT: usize = 0x4207;
+const LISTEN: usize = 0x4208;
 const PEEKSIGINFO: usize = 0x4209;
 const GETSIGMASK: usize = 0x420a;
 const SETSIGMASK: usize = 0x420b;
+/// Since Linux 5.13.
+const GET_RSEQ_CONFIGURATION: usize = 0x420f;
 const OPTION_SYSGOOD: usize = 1;
 const OPTION_CLONE: usize = 1 << 3;
 const OPTION_EXEC: usize = 1 << 4;
@@ -64,17 +70,27 @@ struct Queued {
     flags: u32,
     count: i32,
 }
+/// `struct ptrace_rseq_configuration`: where a thread has its `struct rseq`.
+#[repr(C)]
+#[derive(Default)]
+struct SequenceConfiguration {
+    address: u64,
+    length: u32,
+    signature: u32,
+    flags: u32,
+    padding: u32,
+}
 /// The bytes of a signal mask in the kernel.
 const MASK_LENGTH: usize = 8;
-/// `NT_X86_XSTATE` of linux/elf.h: the vector registers.
-const VECTOR_REGISTERS: usize = 0x202;
-/// The most bytes of vector registers: AVX-512 and AMX take 11 KiB.
-const VECTOR_REGISTERS_MAX: usize = 32 << 10;
-
 /// Makes this thread the tracer of a thread. The thread goes on; threads that it makes are traced
 /// as well.
 pub(crate) fn seize(tid: u32) -> io::Result<()> {
     request(SEIZE, tid, 0, OPTION_CLONE | OPTION_EXEC | OPTION_SYSGOOD)
+}
+
+/// Makes this thread the tracer of a thread alone, until it executes a program. The thread goes on.
+pub(crate) fn seize_until_exec(tid: u32) -> io::Result<()> {
+    request(SEIZE, tid, 0, OPTION_EXEC | OPTION_SYSGOOD)
 }
 
 /// Asks a tracee to stop. It reports [`Event::Stopped`], or another event first.
@@ -91,9 +107,26 @@ pub(crate) fn resume(tid: u32, step: Step, signal: i32) -> io::Result<()> {
     request(number, tid, 0, signal as usize)
 }
 
-/// Lets a tracee go on untraced.
-pub(crate) fn detach(tid: u32) -> io::Result<()> {
-    request(DETACH, tid, 0, 0)
+/// Leaves a tracee that stops together with its process stopped, until its process goes on.
+pub(crate) fn listen(tid: u32) -> io::Result<()> {
+    request(LISTEN, tid, 0, 0)
+}
+
+/// Lets a tracee go on untraced, with a signal, or with none (0).
+pub(crate) fn detach(tid: u32, signal: i32) -> io::Result<()> {
+    request(DETACH, tid, 0, signal as usize)
+}
+
+/// Returns the word at an address of a tracee.
+pub(crate) fn peek(tid: u32, address: u64) -> io::Result<u64> {
+    let mut word = 0_u64;
+    request(PEEKDATA, tid, address as usize, (&raw mut word).expose_provenance())?;
+    Ok(word)
+}
+
+/// Sets the word at an address of a tracee, whether its page is writable or not.
+pub(crate) fn poke(tid: u32, address: u64, word: u64) -> io::Result<()> {
+    request(POKEDATA, tid, address as usize, word as usize)
 }
 
 /// Returns the registers of a tracee.
@@ -109,21 +142,6 @@ pub(crate) fn set_registers(tid: u32, registers: &Registers) -> io::Result<()> {
     request(SETREGS, tid, 0, ptr::from_ref(registers).expose_provenance())
 }
 
-/// Returns the vector registers of a tracee, in the form in which the kernel takes them back.
-pub(crate) fn vector_registers(tid: u32) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; VECTOR_REGISTERS_MAX];
-    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    request(GETREGSET, tid, VECTOR_REGISTERS, (&raw mut part).expose_provenance())?;
-    bytes.truncate(part.iov_len);
-    Ok(bytes)
-}
-
-/// Sets the vector registers of a tracee.
-pub(crate) fn set_vector_registers(tid: u32, bytes: &[u8]) -> io::Result<()> {
-    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    request(SETREGSET, tid, VECTOR_REGISTERS, (&raw mut part).expose_provenance())
-}
-
 /// Returns the signals that a tracee blocks: bit 0 is signal 1.
 pub(crate) fn signal_mask(tid: u32) -> io::Result<u64> {
     let mut mask = 0_u64;
@@ -134,6 +152,26 @@ pub(crate) fn signal_mask(tid: u32) -> io::Result<u64> {
 /// Sets the signals that a tracee blocks.
 pub(crate) fn set_signal_mask(tid: u32, mask: u64) -> io::Result<()> {
     request(SETSIGMASK, tid, MASK_LENGTH, (&raw const mask).expose_provenance())
+}
+
+/// Returns the address at which a tracee goes on if the restartable sequence is interrupted in which
+/// its next instruction is. `None` if it is in none, or the kernel does not tell.
+pub(crate) fn sequence_abort(tid: u32, instruction: u64) -> Option<u64> {
+    let mut configuration = SequenceConfiguration::default();
+    let length = size_of::<SequenceConfiguration>();
+    request(GET_RSEQ_CONFIGURATION, tid, length, (&raw mut configuration).expose_provenance()).ok()?;
+    if configuration.address == 0 {
+        return None;
+    }
+    let word = |address: u64| peek(tid, address).ok();
+    // `rseq_cs` of `struct rseq`: the address of a `struct rseq_cs`, which has a version and flags,
+    // the start, the length, and the address to go on at.
+    let sequence = word(configuration.address.wrapping_add(8))?;
+    if sequence == 0 {
+        return None;
+    }
+    let [start, length, abort] = [8, 16, 24].map(|offset| word(sequence.wrapping_add(offset)));
+    if instruction.wrapping_sub(start?) < length? { abort } else { None }
 }
 
 /// True if a signal waits for the tracee or its process, blocked or not.
@@ -160,7 +198,45 @@ pub(crate) fn next_event() -> io::Result<Option<(u32, Event)>> {
     }
 }
 
-fn event(tid: u32, status: i32) -> Event {
+/// Returns the event by which a tracee is stopped, and takes its message. `None` if it runs, or has
+/// ended.
+///
+/// The tracee is asked, not only waited for: if it is a child of this process, another thread that
+/// waits for the child's end may take the message.
+pub(crate) fn take_stop(tid: u32) -> Option<Event> {
+    let mut information = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let asked = request(GETSIGINFO, tid, 0, information.as_mut_ptr().expose_provenance());
+    // SAFETY: a structure of integers, for which zeroes are valid.
+    let information = unsafe { information.assume_init() };
+    let event = match asked {
+        Ok(()) => stop_event(tid, information.si_signo, information.si_code),
+        // Stopped together with its process, by a signal that stops; it has not been seized.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Event::Stopped,
+        Err(_) => return None,
+    };
+    let mut status = 0;
+    // SAFETY: waitpid writes an int to the address that it is given, which is that of a live one.
+    unsafe { libc::waitpid(tid as i32, &raw mut status, libc::__WALL | libc::WNOHANG) };
+    Some(event)
+}
+
+/// Tells the event by the signal of a stop. Its code is that of the signal's sender, or what
+/// waitpid(2) reports above the stop's first byte.
+fn stop_event(tid: u32, signal: i32, code: i32) -> Event {
+    /// The code of a stop at a system call of a tracee without [`OPTION_SYSGOOD`], and with it.
+    const CALL: [i32; 2] = [libc::SIGTRAP, libc::SIGTRAP | 0x80];
+    match code >> 8 {
+        EVENT_STOP if signal == libc::SIGTRAP => Event::Stopped,
+        EVENT_STOP => Event::StoppedByJobControl,
+        EVENT_EXEC => Event::Exec,
+        EVENT_CLONE => Event::Clone(event_message(tid).unwrap_or(0) as u32),
+        _ if signal == libc::SIGTRAP && CALL.contains(&code) => Event::Syscall,
+        _ => Event::Signal(signal),
+    }
+}
+
+/// Tells the event by the status that waitpid(2) returns.
+pub(crate) fn event(tid: u32, status: i32) -> Event {
     if !libc::WIFSTOPPED(status) {
         return Event::Ended;
     }

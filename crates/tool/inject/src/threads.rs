@@ -21,7 +21,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{InjectError, Result};
+use crate::memory::{self, Memory};
 use crate::ptrace::{self, Event, Registers, Step};
+use crate::reaping::Reaping;
 
 /// The time for which threads are waited for until they stop. A thread that is not at work stops at
 /// once; one that is has to be run by a processor once.
@@ -90,21 +92,36 @@ impl Threads {
         let until = Instant::now() + STOP_TIMEOUT;
         let mut timeout = Duration::from_millis(20);
         while Instant::now() < until {
+            let mut has_seized = false;
             for tid in tids(pid)? {
                 let mut threads = Threads::none(pid);
-                match threads.seize_thread(tid) {
-                    Ok(true) => {}
+                // One that has been left before may be in the way of the next: see `reaping`.
+                let reaping = start_reaping()?;
+                let is_seized = threads.seize_thread(tid);
+                for (tid, status) in reaping.finish() {
+                    threads.handle(tid, ptrace::event(tid, status))?;
+                }
+                match is_seized {
+                    Ok(true) => has_seized = true,
                     Ok(false) => continue,
                     Err(error) => return Err(error),
                 }
                 match threads.stop_within(timeout) {
                     Ok(()) if threads.stopped().next().is_some() => return Ok(threads),
-                    Ok(()) => {}
-                    Err(error @ InjectError::NotStopped { .. }) => failure = error,
+                    // The thread has ended, or waits; the process may have others.
+                    Ok(()) | Err(InjectError::Gone) => {}
+                    Err(error @ InjectError::NotStopped { .. }) => {
+                        failure = error;
+                        // It is let go when this thread ends: it would be waited for in vain.
+                        threads.threads.insert(tid, State::Waiting);
+                    }
                     Err(error) => return Err(error),
                 }
             }
-            timeout *= 2;
+            if !has_seized {
+                return Err(failure);
+            }
+            timeout = (timeout * 2).min(STOP_TIMEOUT);
         }
         Err(failure)
     }
@@ -131,10 +148,14 @@ impl Threads {
     /// Seizes the threads that are not seized yet. Returns true if there were any.
     fn seize_new(&mut self) -> Result<bool> {
         let mut is_new = false;
+        let reaping = start_reaping()?;
         for tid in tids(self.pid)? {
             if !self.threads.contains_key(&tid) {
                 is_new |= self.seize_thread(tid)?;
             }
+        }
+        for (tid, status) in reaping.finish() {
+            self.handle(tid, ptrace::event(tid, status))?;
         }
         Ok(is_new)
     }
@@ -170,7 +191,14 @@ impl Threads {
     /// Fails if the process has ended or has started another program, or if a thread does not stop
     /// within 10 s. Then those that have stopped go on when the value is dropped.
     pub fn stop(&mut self) -> Result<()> {
-        self.stop_within(STOP_TIMEOUT)
+        for _ in 0..PASSES_MAX {
+            self.stop_within(STOP_TIMEOUT)?;
+            // One that was made by a thread that had not been seized yet.
+            if !self.seize_new()? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn stop_within(&mut self, timeout: Duration) -> Result<()> {
@@ -184,7 +212,8 @@ impl Threads {
         let began = Instant::now();
         let mut look_at = began + LOOK_AFTER;
         loop {
-            while let Some((tid, event)) = ptrace::next_event().unwrap_or(None) {
+            // An error says that nobody is traced any more.
+            while let Some((tid, event)) = ptrace::next_event().map_err(|_| InjectError::Gone)? {
                 self.handle(tid, event)?;
             }
             let Some(tid) = self.threads.iter().find(|&(_, &state)| state == State::Stopping).map(|(&tid, _)| tid)
@@ -207,17 +236,20 @@ impl Threads {
     /// Notes an event. Signals are passed on: the thread stops afterwards.
     pub(crate) fn handle(&mut self, tid: u32, event: Event) -> Result<()> {
         match event {
-            Event::Stopped => drop(self.threads.insert(tid, State::Stopped)),
+            Event::Stopped | Event::StoppedByJobControl => drop(self.threads.insert(tid, State::Stopped)),
             Event::Syscall => drop(self.threads.insert(tid, State::InCall)),
             Event::Clone(new) => {
                 self.threads.insert(tid, State::InCall);
-                self.threads.entry(new).or_insert(State::Stopping);
+                // The number of the new one is not known if the thread has been killed since.
+                if new != 0 {
+                    self.threads.entry(new).or_insert(State::Stopping);
+                }
             }
             // Fails if it has been killed, which is reported.
             Event::Signal(signal) => drop(ptrace::resume(tid, Step::Continue, signal)),
             // A child of `vfork` that has another memory now.
             Event::Exec if tid != self.pid && self.is_other_process(tid) => {
-                let _ = ptrace::detach(tid);
+                let _ = ptrace::detach(tid, 0);
                 self.threads.remove(&tid);
             }
             Event::Exec => {
@@ -261,6 +293,20 @@ impl Threads {
         stopped.filter_map(|(&tid, _)| Some((tid, ptrace::registers(tid).ok()?)))
     }
 
+    /// Writes memory of the process, whose memory `memory` is, as
+    /// [`Memory::write`] does; where the kernel refuses that, word by word,
+    /// by a stopped thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails if not all of it is mapped, or no thread is stopped.
+    pub fn write(&self, memory: &Memory, address: u64, bytes: &[u8]) -> Result<()> {
+        let Err(refused) = memory.write(address, bytes) else { return Ok(()) };
+        let stopped = self.threads.iter().find(|(_, state)| state.is_stopped());
+        let Some((&tid, _)) = stopped else { return Err(refused) };
+        memory::write_words(tid, address, bytes)
+    }
+
     /// Lets each stopped thread for which `is_there` says so, given the address of its next
     /// instruction, go on until it is elsewhere. Returns false if one stays for more than about
     /// 100 ms, or has been interrupted there by a signal.
@@ -297,7 +343,7 @@ impl Drop for Threads {
             if state.is_stopped() {
                 restart_call(self.pid, tid);
                 // Fails if it has been killed.
-                let _ = ptrace::detach(tid);
+                let _ = ptrace::detach(tid, 0);
             }
         }
         self.threads.retain(|_, state| !state.is_stopped());
@@ -312,12 +358,12 @@ impl Drop for Threads {
             match ptrace::next_event() {
                 Ok(Some((tid, Event::Signal(signal)))) => drop(ptrace::resume(tid, Step::Continue, signal)),
                 Ok(Some((tid, event))) => {
-                    if let Event::Clone(new) = event {
+                    if let Event::Clone(new @ 1..) = event {
                         self.threads.entry(new).or_insert(State::Stopping);
                     }
                     if event != Event::Ended {
                         restart_call(self.pid, tid);
-                        let _ = ptrace::detach(tid);
+                        let _ = ptrace::detach(tid, 0);
                     }
                     self.threads.remove(&tid);
                 }
@@ -326,6 +372,10 @@ impl Drop for Threads {
             }
         }
     }
+}
+
+fn start_reaping() -> Result<Reaping> {
+    Reaping::start().map_err(InjectError::request("making a timer"))
 }
 
 /// Makes a thread's system call begin again that the stop has ended with `EINTR`.
@@ -355,34 +405,29 @@ fn has_interrupted_call(registers: &Registers) -> bool {
     is_repeatable && registers.rax as i64 == EINTR
 }
 
-/// Returns the registers with which a thread goes on that has been stopped in a system call, if
-/// other system calls are made in it meanwhile: the interrupted call is made again as the kernel
-/// would.
-pub(crate) fn resumed(registers: &Registers) -> Registers {
-    /// Results inside the kernel, of linux/errno.h, by which it makes a call again.
-    const RESTART: [i64; 3] = [-512, -513, -514];
-    const RESTART_BLOCK: i64 = -516;
-    let mut resumed = *registers;
-    let (call, result) = (registers.orig_rax as i64, registers.rax as i64);
-    if call >= 0 && RESTART.contains(&result) || has_interrupted_call(registers) {
-        resumed.rax = registers.orig_rax;
-        resumed.rip = registers.rip.wrapping_sub(SYSCALL_LENGTH);
-    } else if call >= 0 && result == RESTART_BLOCK {
-        resumed.rax = libc::SYS_restart_syscall as u64;
-        resumed.rip = registers.rip.wrapping_sub(SYSCALL_LENGTH);
-    }
-    // The kernel makes no call again.
-    resumed.orig_rax = u64::MAX;
-    resumed
-}
-
 fn tids(pid: u32) -> Result<Vec<u32>> {
     let entries = match fs::read_dir(format!("/proc/{pid}/task")) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(InjectError::Gone),
         Err(error) => return Err(InjectError::request("reading the list of threads")(error)),
     };
-    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    let tids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Ok(tids.filter(|&tid| !is_worker_of_kernel(pid, tid)).collect())
+}
+
+/// True for the threads of io_uring(7): they run in the kernel only, and a stop would end the
+/// requests that they wait for.
+fn is_worker_of_kernel(pid: u32, tid: u32) -> bool {
+    /// `PF_IO_WORKER` of linux/sched.h.
+    const WORKER: u64 = 0x10;
+    let Ok(stat) = fs::read(format!("/proc/{pid}/task/{tid}/stat")) else { return false };
+    flags_of(&String::from_utf8_lossy(&stat)).is_some_and(|flags| flags & WORKER != 0)
+}
+
+/// Returns the flags of a thread: the ninth field of proc_pid_stat(5).
+fn flags_of(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(6)?.parse().ok()
 }
 
 fn own_tid() -> u32 {
@@ -395,13 +440,16 @@ struct Status {
     tracer: u32,
     pending: u64,
     blocked: u64,
+    /// The signals that have a handler.
+    caught: u64,
 }
 
 impl Status {
     fn of(pid: u32, tid: u32) -> Option<Status> {
         let own = format!("/proc/{pid}/task/{tid}/status");
-        let text = fs::read_to_string(own).or_else(|_| fs::read_to_string(format!("/proc/{tid}/status"))).ok()?;
-        Status::parse(&text)
+        let text = fs::read(own).or_else(|_| fs::read(format!("/proc/{tid}/status"))).ok()?;
+        // The name of a thread may be any bytes.
+        Status::parse(&String::from_utf8_lossy(&text))
     }
 
     fn parse(text: &str) -> Option<Status> {
@@ -412,11 +460,13 @@ impl Status {
             tracer: field("TracerPid")?.parse().ok()?,
             pending: mask("SigPnd") | mask("ShdPnd"),
             blocked: mask("SigBlk"),
+            caught: mask("SigCgt"),
         })
     }
 
+    /// True if a handler is about to run.
     fn has_deliverable_signal(&self) -> bool {
-        self.pending & !self.blocked != 0
+        self.pending & !self.blocked & self.caught != 0
     }
 }
 

@@ -61,14 +61,10 @@ fn map_and_unmap(pid: u32) -> Result<(), InjectError> {
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let page = tracee.syscall("map memory", libc::SYS_mmap, [0, PAGE, protection, flags, u64::MAX, 0])?;
-    // A function: mov rax, rdi; add rax, rsi; ret.
-    memory.write(page, &[0x48, 0x89, 0xf8, 0x48, 0x01, 0xf0, 0xc3])?;
-    tracee.syscall("protect", libc::SYS_mprotect, [page, PAGE, 5, 0, 0, 0])?;
-    let stack = tracee.syscall("map memory", libc::SYS_mmap, [0, PAGE, protection, flags, u64::MAX, 0])?;
-    assert_eq!(tracee.call("call", page, [40, 2, 0, 0], stack + PAGE)?, 42);
-    for unmapped in [page, stack] {
-        assert_eq!(tracee.syscall("unmap", libc::SYS_munmap, [unmapped, PAGE, 0, 0, 0, 0])?, 0);
-    }
+    memory.write(page, b"written")?;
+    assert_eq!(tracee.syscall("protect", libc::SYS_mprotect, [page, PAGE, 1, 0, 0, 0])?, 0);
+    assert_eq!(tracee.syscall("unmap", libc::SYS_munmap, [page, PAGE, 0, 0, 0, 0])?, 0);
+    assert!(memory.read(page, &mut [0]).is_err());
     let refused = tracee.syscall("unmap", libc::SYS_munmap, [1, PAGE, 0, 0, 0, 0]);
     assert!(matches!(refused, Err(InjectError::Call { what: "unmap", .. })), "{refused:?}");
     Ok(())
@@ -237,5 +233,150 @@ fn the_place_that_a_handler_has_interrupted_is_found() {
         assert!(!threads.are_interrupted_in(&library, &memory, &mappings));
         assert!(threads.refer_to(&library, &memory, &mappings, u64::MAX));
     });
+    running.output();
+}
+
+/// A signal that comes while calls are made ends a system call that the program was in, if its
+/// handler does not make calls begin again.
+#[test]
+fn a_call_ends_by_a_signal_that_came_meanwhile() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let source = directory.path().join("alarm.c");
+    let text = "#include <errno.h>\n#include <signal.h>\n#include <unistd.h>\n\
+        static volatile int handled;\n\
+        static void handle(int number) { handled = number; }\n\
+        int main(void) {\n\
+            struct sigaction action = {.sa_handler = handle};\n\
+            char byte;\n\
+            sigaction(SIGALRM, &action, 0);\n\
+            long count = read(0, &byte, 1);\n\
+            return !(count == -1 && errno == EINTR && handled == SIGALRM);\n\
+        }\n";
+    fs::write(&source, text).expect("the directory is ours");
+    let Some(program) = compile("alarm", &source, directory.path()) else { return };
+    let mut child = Command::new(program).stdin(Stdio::piped()).spawn().expect("it has been compiled");
+    let pid = child.id();
+    let is_reading = || fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|call| call.starts_with("0 "));
+    wait_until("the program reads", is_reading);
+    // The call goes on when others have been made in its thread, and no signal has come.
+    in_thread(|| map_and_unmap(pid)).expect("it is our child");
+    wait_until("the program reads again", is_reading);
+    in_thread(|| {
+        let memory = Memory::open(pid).expect("it is our child");
+        let instruction = memory.syscall_instruction(&memory.mappings().expect("it runs")).expect("there is a vDSO");
+        let mut threads = Threads::stop_one(pid).expect("it is our child");
+        let mut caller = Caller::new(&mut threads, instruction).expect("it is stopped");
+        let signal = rustix::process::Signal::ALARM;
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).expect("it is our child");
+        assert_eq!(caller.syscall("ask", libc::SYS_getpid, [0; 6]).expect("it runs"), u64::from(pid));
+    });
+    // Its input stays open until the end: it would read for ever.
+    let input = child.stdin.take();
+    wait_until("the call has ended", || child.try_wait().expect("it is our child").is_some());
+    drop(input);
+    assert!(child.wait().expect("it is our child").success());
+}
+
+/// A restartable sequence in which calls are made begins again: otherwise its last instruction would take
+/// effect although others have run meanwhile.
+#[test]
+fn a_restartable_sequence_begins_again() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let source = directory.path().join("sequence.c");
+    // The sequence is a loop that is left only when it is interrupted. The C library registers
+    // `struct rseq` since glibc 2.35.
+    let text = r#"
+        #include <stddef.h>
+        #include <sys/rseq.h>
+        #include <unistd.h>
+        struct sequence { unsigned version, flags; unsigned long start, length, abort; };
+        static struct sequence sequence __attribute__((aligned(32)));
+        int main(int argc, char **argv) {
+            if (argc != 2 || __rseq_size == 0) pause();
+            struct rseq *own = (struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset);
+            for (;;) {
+                __asm__ goto(
+                    "leaq 1f(%%rip), %%rax
+ movq %%rax, 8(%0)
+"
+                    "leaq 2f(%%rip), %%rcx
+ subq %%rax, %%rcx
+ movq %%rcx, 16(%0)
+"
+                    "leaq 3f(%%rip), %%rax
+ movq %%rax, 24(%0)
+"
+                    "movq %0, 8(%1)
+"
+                    "1: movl $1, is_inside(%%rip)
+ pause
+ jmp 1b
+"
+                    "2: nop
+ jmp 4f
+"
+                    ".byte 0x0f, 0xb9, 0x3d
+ .long 0x53053053
+"
+                    "3: jmp %l[aborted]
+"
+                    "4:
+" : : "r"(&sequence), "r"(own) : "rax", "rcx", "memory", "cc" : aborted);
+            aborted:
+                if (access(argv[1], F_OK) == 0) return 0;
+            }
+        }
+    "#;
+    fs::write(&source, text).expect("the directory is ours");
+    let program = directory.path().join("sequence");
+    let compiled = Command::new("cc").arg("-O1").arg("-o").arg(&program).arg(&source).output();
+    if !compiled.is_ok_and(|compiled| compiled.status.success()) {
+        return println!("skipped: there is no C compiler, or no sys/rseq.h");
+    }
+    let end = directory.path().join("end");
+    let mut child = Command::new(&program).arg(&end).spawn().expect("it has been compiled");
+    let pid = child.id();
+    wait_until("the program runs", || {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sequence\n")
+    });
+    for _ in 0..5 {
+        in_thread(|| map_and_unmap(pid)).expect("it is our child");
+    }
+    // A sequence that did not begin again would go on for ever, since the kernel has forgotten it.
+    fs::write(&end, "").expect("the directory is ours");
+    wait_until("the sequence has begun again", || {
+        let has_ended = child.try_wait().expect("it is our child").is_some();
+        if !has_ended {
+            // It may end meanwhile.
+            let _ = in_thread(|| map_and_unmap(pid));
+        }
+        has_ended
+    });
+}
+
+/// A program with threads that executes itself again and again while its threads are seized: the
+/// kernel would let both wait for each other.
+#[test]
+fn an_exec_of_many_threads_is_not_waited_for() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let source = directory.path().join("again.c");
+    let text = "#include <pthread.h>\n#include <unistd.h>\n\
+        static void *wait_for_end(void *nothing) { for (;;) pause(); return nothing; }\n\
+        int main(int argc, char **argv) {\n\
+            pthread_t thread;\n\
+            if (argc != 2 || access(argv[1], F_OK) == 0) return argc != 2;\n\
+            for (int i = 0; i < 30; i++) pthread_create(&thread, 0, wait_for_end, 0);\n\
+            execv(\"/proc/self/exe\", argv);\n\
+            return 1;\n\
+        }\n";
+    fs::write(&source, text).expect("the directory is ours");
+    let Some(program) = compile("again", &source, directory.path()) else { return };
+    let running = Running::start(&program, directory.path());
+    let pid = running.child.id();
+    for _ in 0..200 {
+        let seized = in_thread(|| Threads::seize(pid).map(drop));
+        let is_known = |error: &InjectError| matches!(error, InjectError::OtherProgram | InjectError::Gone);
+        assert!(seized.as_ref().err().is_none_or(is_known), "{seized:?}");
+    }
     running.output();
 }

@@ -4,15 +4,22 @@ use std::process::{Child, Command, Stdio};
 
 use super::*;
 
-/// Starts a shell that executes what it reads.
+/// Starts a shell that executes what it reads, and waits until it reads: before, it may still be in
+/// its own execve(2).
 fn shell() -> Child {
-    Command::new("sh")
+    let child = Command::new("sh")
         .arg("-c")
         .arg("read line; eval \"$line\"")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap()
+        .unwrap();
+    // read(2) is number 0, of the descriptor 0.
+    let path = format!("/proc/{}/syscall", child.id());
+    while !std::fs::read_to_string(&path).unwrap().starts_with("0 0x0 ") {
+        std::thread::yield_now();
+    }
+    child
 }
 
 /// Traces a shell; `None` if nothing may be traced here: then the shell is gone.
@@ -77,4 +84,30 @@ fn signals_are_delivered() {
     let mut told = String::new();
     child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!((told.as_str(), child.wait().unwrap().signal()), ("caught\n", Some(libc::SIGKILL)));
+}
+
+/// A process that is stopped stays so until it is continued.
+#[test]
+fn a_stopped_process_stays_stopped() {
+    let mut child = shell();
+    let Some(follower) = seized(&mut child) else { return };
+    let pid = Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    say(&mut child, "exec echo done");
+    // A process that is traced has this state whether it may go on or not: it is asked again and
+    // again, and has executed nothing all that time.
+    let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let mut rounds = 0;
+    let followed = follower.wait(|| {
+        rounds += 1;
+        if rounds == 100 {
+            assert!(state().contains("(sh) t") || state().contains("(sh) T"), "{}", state());
+            rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+        }
+        false
+    });
+    let Followed::Executed(stop) = followed.unwrap() else { panic!() };
+    assert!(rounds >= 100, "it went on after {rounds} rounds");
+    stop.release().unwrap();
+    assert_eq!(output(child).0, "done\n");
 }

@@ -38,3 +38,33 @@ fn own_memory_is_read_and_written() {
     memory.read(instruction, &mut code).expect("it is mapped");
     assert_eq!(code, [0x0f, 0x05]);
 }
+
+/// Where the kernel refuses to write to `/proc/PID/mem`, a stopped thread's memory is written word
+/// by word, also where the program cannot write. A file that is open for reading refuses, too.
+#[test]
+fn refused_writes_are_made_by_a_stopped_thread() {
+    let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("every system has it");
+    let pid = child.id();
+    let written = std::thread::scope(|scope| {
+        let step = || {
+            let mut threads = crate::Threads::seize(pid)?;
+            threads.stop()?;
+            let memory = Memory::open(pid)?;
+            let file = File::open(format!("/proc/{pid}/mem")).map_err(InjectError::request("opening"))?;
+            let refusing = Memory { file, ..memory };
+            let mappings = refusing.mappings()?;
+            let code = mappings.iter().find(|mapping| mapping.is_executable).expect("it has code");
+            let (at, mut before, mut after) = (code.range.start + 3, [0; 13], [0; 13]);
+            refusing.read(at, &mut before)?;
+            assert!(refusing.write(at, b"eleven byte").is_err());
+            threads.write(&refusing, at, b"eleven byte")?;
+            refusing.read(at, &mut after)?;
+            assert_eq!((&after[..11], &after[11..]), (&b"eleven byte"[..], &before[11..]));
+            assert!(threads.write(&refusing, 8, b"nothing").is_err());
+            Ok::<(), InjectError>(())
+        };
+        scope.spawn(step).join().expect("it does not panic")
+    });
+    child.kill().and_then(|()| child.wait()).expect("it is our child");
+    written.expect("it is our child");
+}
