@@ -180,8 +180,9 @@ pub fn has_slot() -> bool {
 
 /// Finds where the C library keeps the kernel's ids of threads. Call inside of a call of a
 /// redirected entry. In a child of vfork(2) nothing is found, because the descriptor has the
-/// parent's id: then [`enter`] tries again in the next new thread. Sources: `struct pthread` of musl 1.2 (the id follows
-/// six words), and of glibc from 2.11 on (the id follows the head of 704 bytes and two words).
+/// parent's id: then [`enter`] tries again in the next new thread. Sources: `struct pthread` of
+/// musl 1.2 (the id follows six words), and of glibc from 2.11 on (the id follows the head of 704
+/// bytes and two words).
 pub fn find_thread_ids() {
     const OF_MUSL: usize = 0x30;
     const OF_GLIBC: usize = 0x2d0;

@@ -5,12 +5,13 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 static UNKNOWN_THREADS: AtomicU8 = AtomicU8::new(0);
 static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_THREADS).cast_mut());
 
-/// Sets the address of the C library's flag that is not 0 while the process has only ever had one
-/// thread.
+/// Sets the address of a flag that is not 0 while only one thread of the process has ever called
+/// the allocator: the C library's flag for a process that has only ever had one thread will do.
 ///
 /// # Safety
 ///
-/// The byte stays readable, and becomes 0 before there is a second thread.
+/// The byte stays readable, and becomes 0 before a second thread can have freed a block that
+/// another one allocates: at the latest in its first call of the allocator.
 pub unsafe fn watch_threads(has_one: *const u8) {
     HAS_ONE_THREAD.store(has_one.cast_mut().cast(), Ordering::Relaxed);
 }

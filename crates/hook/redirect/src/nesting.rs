@@ -16,7 +16,8 @@ pub fn is_active() -> bool {
     IS_ACTIVE.load(Ordering::Relaxed)
 }
 
-/// Marks calls from now on. Call before there is a second thread.
+/// Marks calls from now on. Call before the first call of a redirected entry. Other threads may be
+/// inside of unmarked calls: of those, the nested ones notify observers as they did before.
 pub fn activate() {
     IS_ACTIVE.store(true, Ordering::Release);
 }

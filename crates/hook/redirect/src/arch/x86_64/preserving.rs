@@ -81,7 +81,9 @@ macro_rules! define_preserving {
         /// the same file keep values in registers that the original leaves alone (`-fipa-ra`), and
         /// leave the stack pointer at any multiple of 8. Of the vector registers, this loaded
         /// object uses the first eight only, which the test `laws` checks; the original may use
-        /// what it likes.
+        /// what it likes. Hook libraries of the program and glibc's `backtrace`, which verifies
+        /// stacks, may use the others: with these, a caller that keeps a number in one of them
+        /// across the call loses it.
         #[unsafe(naked)]
         pub(super) unsafe extern "C" fn preserving() {
             naked_asm!(
