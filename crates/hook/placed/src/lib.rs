@@ -3,7 +3,7 @@
 //!
 //! It needs nothing of the program: no C library, no dynamic linker, and no thread-local storage,
 //! for which `--cfg placed` puts a table of its own
-//! ([`thread_slots`](heapledger_core::thread_slots)). Built with that and with the `preload`
+//! (`thread_slots` in `hook/core`). Built with that and with the `preload`
 //! profile it is freestanding; otherwise it is empty, and only has to compile.
 //!
 //! The tool maps and relocates it, writes the parameters ([`heapledger_wire::placed`]), and

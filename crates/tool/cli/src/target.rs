@@ -254,8 +254,14 @@ fn check(path: &Path) -> (Vec<Finding>, bool) {
         Some(Code::Static) => {
             // `record` is placed into it if there is something to be redirected.
             let is_placed = !placed_allocators(path).is_empty();
-            let hint = "link it dynamically; neither it nor what it starts can be recorded";
-            let and = if is_placed { "" } else { ", and no allocator that is known is in it" };
+            let (and, hint) = if is_placed {
+                ("", "record it as the command itself, not by a program that starts it")
+            } else {
+                (
+                    ", and no allocator that is known is in it",
+                    "link it dynamically; neither it nor what it starts can be recorded",
+                )
+            };
             find(Code::Static, Effect::Unrecorded, format_args!("is statically linked{and}"), hint);
             findings.iter_mut().for_each(|finding| finding.is_redirected |= is_placed && finding.code == Code::Static);
         }
@@ -329,20 +335,21 @@ fn linker_of<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) ->
 }
 
 /// Returns the problem with the dynamic linker that the program names, if there is one. The linker
-/// itself names none, but is not statically linked.
+/// itself and other libraries name none, but are not statically linked.
 fn linker<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) -> Option<Code> {
     let endian = elf.endian().ok()?;
-    let mut is_linker = false;
+    let mut is_library = false;
     for segment in elf.program_headers(endian, data).ok()? {
         if segment.p_type(endian) == elf::PT_INTERP {
             let path = segment.data(endian, data).ok().filter(|path| !path.is_empty())?;
             return (!program::is_supported_linker(path)).then_some(Code::OtherLibrary);
         }
         if let Ok(Some(entries)) = segment.dynamic(endian, data) {
-            is_linker |= entries.iter().any(|entry| entry.d_tag(endian) == elf::DT_SONAME);
+            let is_of_library = |tag| tag == elf::DT_SONAME || tag == elf::DT_NEEDED;
+            is_library |= entries.iter().any(|entry| is_of_library(entry.d_tag(endian)));
         }
     }
-    (!is_linker).then_some(Code::Static)
+    (!is_library).then_some(Code::Static)
 }
 
 /// True if the dynamic linker would ignore LD_PRELOAD, because the program gets rights that its

@@ -26,8 +26,8 @@ use crate::args::{AllocatorOption, values};
 ///
 /// Returns when the program has ended; processes that it left running go on
 /// unrecorded. Ends with the program's exit status, or by the signal that killed
-/// it. Programs that are statically linked, or that run with the rights of another
-/// user (set-user-ID), cannot be recorded: they run as always.
+/// it. Programs that run with the rights of another user (set-user-ID) cannot be
+/// recorded: they run as always.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Record {

@@ -220,9 +220,13 @@ impl Root {
 
     /// Records a command line in there, to a file of this name.
     fn recorded(&self, scratch: &Scratch, name: &str, line: &[&str]) -> (Outcome, Recording) {
+        self.recorded_with(scratch, name, &[], line)
+    }
+
+    fn recorded_with(&self, scratch: &Scratch, name: &str, options: &[&str], line: &[&str]) -> (Outcome, Recording) {
         let file = format!("/out/{name}");
-        let words = ["/bin/heapledger", "record", "--names=none", "-o", &file, "--"];
-        let outcome = self.run(&[&words[..], line].concat());
+        let words = ["/bin/heapledger", "record", "--names=none", "-o", &file];
+        let outcome = self.run(&[&words[..], options, &["--"], line].concat());
         let file = scratch.file(name);
         assert!(file.exists(), "{line:?}: {outcome:?}");
         (outcome, Recording::open(file))
@@ -351,6 +355,41 @@ fn a_system_with_an_older_glibc() {
         recording.assert_whole().assert_adds_up();
         assert!(recording.total("allocations") > 20, "{line:?}: {recording:?}");
         assert_eq!(recording.summary["unrecorded"].as_array().unwrap().len(), 0, "{line:?}: {recording:?}");
+        assert_eq!(recording.total("stacks_dropped"), 0, "{line:?}: {recording:?}");
+        let (_, verified) = inside.recorded_with(&scratch, "verified.hl", &["--force", "--verify-stacks"], line);
+        let of = |name| verified.total(name);
+        assert!(of("stacks_verified") > 20, "{line:?}: {verified:?}");
+        assert_eq!((of("stacks_mismatched"), of("stacks_dropped")), (0, 0), "{line:?}: {verified:?}");
+    }
+    other_verbs_in(&inside, &scratch);
+}
+
+/// Asserts that the verbs work that load other libraries than `record` does, with a program for
+/// which the functions for threads are no part of the C library.
+fn other_verbs_in(inside: &Root, scratch: &Scratch) {
+    let lines: [&[&str]; 3] = [
+        &["/out/mix_threads", "3000"],
+        &["/bin/ls", "/usr/bin"],
+        &["/usr/bin/python3.9", "-S", "-c", "print(7)"],
+    ];
+    let log = ["log", "record", "--force", "-o", "/out/calls.log"];
+    let verbs: [&[&str]; 4] = [&["check"], &["run", "--allocator=heapledger"], &["run", "--phc"], &log];
+    for verb in verbs {
+        for line in lines {
+            let bare = inside.run(line);
+            let outcome = inside.run(&[&["/bin/heapledger"], verb, &["--"], line].concat());
+            assert_eq!(outcome.status, exited(0), "{verb:?} {line:?}: {outcome:?}");
+            // Its threads print what they counted, in any order.
+            if line[0] != "/out/mix_threads" {
+                assert_eq!(outcome.stdout, bare.stdout, "{verb:?} {line:?}: {outcome:?}");
+            }
+        }
+        assert!(scratch.file("calls.log").exists() || verb[0] != "log", "{verb:?}");
+    }
+    let replayed = inside.run(&["/bin/heapledger", "replay", "--rounds=1", "/out/mix.20000.hl"]);
+    assert_eq!(replayed.status, exited(0), "{replayed:?}");
+    for expected in ["system", "heapledger"] {
+        assert!(replayed.text().contains(expected), "{replayed:?}");
     }
 }
 
