@@ -121,17 +121,20 @@ impl Target {
     }
 
     /// Leaves out the findings that do not hold for `record`, because it redirects the entry points
-    /// of allocators inside of the program.
+    /// of allocators inside of the program. A statically linked program into which the recorder is
+    /// placed is followed into the programs that it executes, statically linked ones, too.
     pub(crate) fn with_redirection(mut self) -> Target {
+        let is_placed = self.is_placed();
         self.findings.retain(|finding| !finding.is_redirected);
         for start in &mut self.starts {
-            start.target = start.target.take().map(Target::started_with_redirection);
+            let started = if is_placed { Target::with_redirection } else { Target::started_with_redirection };
+            start.target = start.target.take().map(started);
         }
         self
     }
 
-    /// Does the same for a program that a recorded one starts: into a statically linked one, the
-    /// recorder is placed only if it is the command itself.
+    /// Does the same for a program that a dynamically linked one starts: into a statically linked
+    /// one, the recorder is not placed.
     fn started_with_redirection(mut self) -> Target {
         self.findings.retain(|finding| !finding.is_redirected || finding.code == Code::Static);
         for start in &mut self.starts {
@@ -437,6 +440,28 @@ mod tests {
         let through_env = file("env-script", format!("#!/usr/bin/env -S A=1 {}", fixed.display()).as_bytes());
         is_found(&through_env);
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// A placed recorder is followed into static programs; the preload library is not.
+    #[test]
+    fn starts_of_static_programs_are_recorded_from_static_ones() {
+        let fixed = |starts| {
+            let text = "`sh` is statically linked".to_owned();
+            let effect = Effect::Unrecorded;
+            let finding = Finding { code: Code::Static, effect, text, hint: String::new(), is_redirected: true };
+            Target { findings: vec![finding], starts, ..Target::default() }
+        };
+        let dynamic = |starts| Target { starts, ..Target::default() };
+        let start = |target| vec![Start { word: "program".to_owned(), target: Some(target) }];
+        let left = |target: Target| {
+            let target = target.with_redirection();
+            assert_eq!(target.findings, []);
+            target.findings_of_starts().len()
+        };
+        assert_eq!(left(fixed(start(fixed(vec![])))), 0);
+        assert_eq!(left(fixed(start(dynamic(vec![])))), 0);
+        assert_eq!(left(dynamic(start(fixed(vec![])))), 1);
+        assert_eq!(left(fixed(start(dynamic(start(fixed(vec![])))))), 1);
     }
 
     #[test]

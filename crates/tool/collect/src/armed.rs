@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use heapledger_wire::armed::{ADDRESS_LENGTH_MAX, ArmedCell, MAGIC, NOTE_NAME, NOTE_TYPE, state};
 use heapledger_wire::session::{SessionPage, mode};
 
-use crate::process::{Description, is_running};
+use crate::process::{self, Description, is_running};
 use crate::session;
 
 /// The beginning of the library's file name.
@@ -350,7 +350,7 @@ fn mapped_file(maps: &[u8], address: u64) -> Option<String> {
 /// Returns the cause for which a process's memory cannot be accessed.
 fn denial(pid: u32) -> Denial {
     let own = rustix::process::geteuid().as_raw();
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = process::text(format!("/proc/{pid}/status")).unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let is_own = users.is_none_or(|users| users.split_ascii_whitespace().all(|user| user == own.to_string()));
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
@@ -361,11 +361,16 @@ fn denial(pid: u32) -> Denial {
     }
 }
 
-/// Returns the strongest sandbox that a thread of a process is in.
+/// Returns the strongest sandbox that a thread of a process is in. A thread that cannot be asked may
+/// be in one.
 fn sandbox(pid: u32) -> Option<Sandbox> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
-    texts.filter_map(|text| sandbox_in(&text)).max()
+    let of_thread = |thread: fs::DirEntry| match process::text(thread.path().join("status")) {
+        Ok(text) => sandbox_in(&text),
+        Err(error) if process::is_gone(&error) => None,
+        Err(_) => Some(Sandbox::Filters),
+    };
+    threads.filter_map(of_thread).max()
 }
 
 /// Returns the sandbox in the text of a `/proc/PID/status`.

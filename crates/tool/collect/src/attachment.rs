@@ -27,6 +27,7 @@ use heapledger_inject::{Caller, Image, InjectError, Loaded, Memory, Place, Threa
 use heapledger_wire::placed::{Description, MAPPINGS_WORDS, Parameters, SYMBOL};
 use heapledger_wire::redirection::{Jump, Region};
 
+use crate::process;
 use crate::redirection::{self, RunningPlan, STUB_LENGTH, is_stub};
 
 pub(crate) use refusal::check;
@@ -36,12 +37,21 @@ pub use refusal::{AttachError, TraceDenial};
 const PLANS_MAX: u32 = 20;
 /// How often all threads are stopped until none is at a place that is to be replaced.
 const TRIES_MAX: u32 = 500;
+/// The time for which they are stopped in all these attempts.
+const STOPPED_MAX: Duration = Duration::from_secs(5);
+/// The pause after an attempt, as a multiple of the time for which the threads were stopped.
+const PAUSE_FACTOR: u32 = 10;
 /// The bytes of each stack that are searched for addresses of instructions that a jump replaces. A
 /// signal handler's frame, which has the place to go back to, is at the beginning.
 const SEARCHED: u64 = 64 << 10;
 /// The time for which threads are waited for that are inside the library.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time for which calls that the library counts are waited for before threads are stopped.
+const COUNTED_TIMEOUT: Duration = Duration::from_millis(500);
+const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// The most bytes of the library's table of threads that are read at once.
+const TABLE_LENGTH_MAX: u64 = 64 << 20;
 /// The most pages of the library's list of mappings that are read.
 const LIST_PAGES_MAX: usize = 4096;
 const PAGE: u64 = 4096;
@@ -62,7 +72,7 @@ pub(crate) struct Attachment {
     /// The memory of the program that was there, which another one does not have.
     memory: Memory,
     /// The path of the program, as the kernel has it.
-    program: PathBuf,
+    pub(crate) program: PathBuf,
     /// The memory of the library and of the stubs.
     mapped: Vec<Range<u64>>,
     /// The part of it that is code, in ascending order.
@@ -79,7 +89,7 @@ pub(crate) struct Attachment {
 
 impl Attachment {
     /// Places a library into a process, which joins the session at this address by its next call of
-    /// its allocator. `pid` is that of a thread of the process that lives: see [`check`].
+    /// its allocator.
     pub(crate) fn place(pid: u32, library: &[u8], session: &OsStr) -> Result<Attachment, AttachError> {
         let is_taken = |error: &AttachError| match error {
             AttachError::Inject { source: InjectError::Call { source, .. }, .. } => {
@@ -100,18 +110,20 @@ impl Attachment {
 
     fn place_once(pid: u32, library: &[u8], session: &OsStr) -> Result<Attachment, AttachError> {
         let denied = |error| refusal::of(pid, error);
+        // The one of the last attempt may have ended.
+        let thread = check(pid)?;
         let image = Image::parse(library).map_err(denied)?;
         let memory = Memory::open(pid).map_err(denied)?;
         let description = image.symbol(SYMBOL).map_err(denied)?;
         let mut loaded = None;
-        let find_object = redirection::linker_symbol(pid, "_dl_find_object");
+        let find_object = redirection::linker_symbol(thread, "_dl_find_object");
         let choose = |base| {
             let found = image.load_with(base, |name| find_object.filter(|_| name == "_dl_find_object")).ok()?;
             let thunk = found.word(found.at(description) + Description::THUNK_AT)?;
             loaded = Some(found);
             Some(thunk)
         };
-        let plan = redirection::plan_running(pid, image.length(), find_object.is_none(), choose);
+        let plan = redirection::plan_running(thread, image.length(), find_object.is_none(), choose);
         let (Some(plan), Some(loaded)) = (plan, loaded) else { return Err(AttachError::NotExamined { pid }) };
         if plan.parts.jumps.is_empty() {
             return Err(AttachError::NoAllocator { pid });
@@ -122,7 +134,7 @@ impl Attachment {
             [0, 8, 16, 24, 32].map(|field| at(Description::SLOTS_AT + field));
         let slots =
             SlotTable { table: table?, multiplier: multiplier?, bits: bits?, length: length?, inside_at: inside_at? };
-        let parameters = parameters(pid, session, &plan).ok_or(AttachError::NotExamined { pid })?;
+        let parameters = parameters(thread, session, &plan).ok_or(AttachError::NotExamined { pid })?;
 
         let wanted = Wanted::new(&loaded, &image, &plan);
         in_tracer(|| wanted.map(pid, &memory)).map_err(denied)?;
@@ -130,7 +142,7 @@ impl Attachment {
         let mut attachment = Attachment {
             pid,
             memory,
-            program: program(pid),
+            program: program(thread),
             mapped: wanted.mapped.iter().map(|part| part.range.clone()).collect(),
             code: wanted.code(),
             jumps: plan.parts.jumps.clone(),
@@ -186,6 +198,10 @@ impl Attachment {
     /// of the library is unmapped when no thread is inside. `None` if it is not there any more:
     /// the process has ended, or has started another program.
     pub(crate) fn remove(&self) -> Result<Option<Stop>, AttachError> {
+        // The threads of another program are not stopped.
+        if !self.memory.is_current() {
+            return Ok(None);
+        }
         match self.take_out() {
             Ok(stop) => Ok(Some(stop)),
             Err(_) if !self.memory.is_current() => Ok(None),
@@ -234,23 +250,38 @@ impl Attachment {
     /// Waits until no thread is in the library's code, or returns to it.
     fn wait_until_left(&self) -> Result<(), AttachError> {
         let until = Instant::now() + LEAVE_TIMEOUT;
-        let mut pause = Duration::from_millis(1);
-        while in_tracer(|| self.is_any_inside()).map_err(AttachError::from)? {
+        let mut pause = PAUSE_MIN;
+        loop {
+            self.wait_until_uncounted();
+            let (is_any, stopped) = in_tracer(|| self.is_any_inside()).map_err(AttachError::from)?;
+            if !is_any {
+                return Ok(());
+            }
             if Instant::now() > until {
                 return Err(AttachError::Inside { pid: self.pid });
             }
-            thread::sleep(pause);
+            thread::sleep(pause.max(pause_after(stopped)));
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        Ok(())
     }
 
-    /// True if a thread is in the library's code, or returns to it. The library counts the calls
+    /// Waits until the library counts no call, for at most [`COUNTED_TIMEOUT`]. No thread is
+    /// stopped. The count of a thread that has left a call by a jump, or has ended in one, stays.
+    fn wait_until_uncounted(&self) {
+        let until = Instant::now() + COUNTED_TIMEOUT;
+        while self.slots.has_any_inside(&self.memory) && Instant::now() < until {
+            thread::sleep(PAUSE_MIN);
+        }
+    }
+
+    /// True if a thread is in the library's code, or returns to it; with the time for which the
+    /// threads were stopped. The library counts the calls
     /// that each thread is in. Before it has counted one, and afterwards, a thread is between its
     /// instructions, or in a signal handler that goes back there.
-    fn is_any_inside(&self) -> Result<bool, InjectError> {
+    fn is_any_inside(&self) -> Result<(bool, Duration), InjectError> {
         let memory = &self.memory;
         let mut threads = Threads::seize(self.pid)?;
+        let began = Instant::now();
         threads.stop()?;
         if !memory.is_current() {
             return Err(InjectError::OtherProgram);
@@ -260,7 +291,9 @@ impl Attachment {
                 || self.slots.is_inside(place.thread_pointer, memory)
         };
         let any = threads.places().any(is_inside);
-        Ok(any || threads.are_interrupted_in(&self.code, memory, &memory.mappings()?))
+        let any = any || threads.are_interrupted_in(&self.code, memory, &memory.mappings()?);
+        drop(threads);
+        Ok((any, began.elapsed()))
     }
 
     /// Unmaps all memory of the library. Nothing may lead there.
@@ -333,6 +366,22 @@ impl SlotTable {
         }
         false
     }
+
+    /// True if any thread is in a call, has left one by a jump, or has ended in one. False if the
+    /// table cannot be read.
+    fn has_any_inside(&self, memory: &Memory) -> bool {
+        let Some(length) = self.length.checked_mul(1 << self.bits.min(63)) else { return false };
+        let mut table = vec![0; length.min(TABLE_LENGTH_MAX) as usize];
+        if self.length == 0 || memory.read(self.table, &mut table).is_err() {
+            return false;
+        }
+        let word = |slot: &[u8], at: usize| slot.get(at..)?.first_chunk().map(|word| u64::from_ne_bytes(*word));
+        let is_inside = |slot: &[u8]| {
+            let (owner, inside) = (word(slot, 0), word(slot, self.inside_at as usize));
+            owner.is_some_and(|owner| owner != 0) && inside.is_some_and(|inside| inside != 0)
+        };
+        table.chunks_exact(self.length as usize).any(is_inside)
+    }
 }
 
 /// Returns the path of a process's program; empty if it cannot be read.
@@ -364,7 +413,7 @@ fn parameters(pid: u32, session: &OsStr, plan: &RunningPlan) -> Option<Parameter
 
 /// Returns the address at which the first thread's stack began: the 28th field of proc_pid_stat(5).
 fn first_stack_top(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = process::text(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(25)?.parse().ok()
 }
@@ -490,23 +539,42 @@ fn change(pid: u32, memory: &Memory, changes: &[Change<'_>]) -> Result<Stop, Att
     let mut inside: Vec<Range<u64>> = changes.iter().map(|change| change.inside.clone()).collect();
     inside.retain(|range| !range.is_empty());
     inside.sort_by_key(|range| range.start);
+    let mut stopped = Duration::ZERO;
     for _ in 0..TRIES_MAX {
-        let changed = in_tracer(|| change_once(pid, memory, changes, &inside))?;
-        if let Some(stop) = changed {
-            return Ok(stop);
+        let time = match in_tracer(|| change_once(pid, memory, changes, &inside))? {
+            Attempt::Changed(stop) => return Ok(stop),
+            Attempt::Occupied(time) => time,
+        };
+        stopped += time;
+        if stopped > STOPPED_MAX {
+            break;
         }
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(pause_after(time));
     }
     Err(AttachError::Busy { pid })
 }
 
-/// Attempts that once. `None` if a thread is where it may not be.
+/// Returns the time for which the threads of a program are to run after a stop, so that attempts
+/// one after the other do not take more than a tenth of its time.
+fn pause_after(stopped: Duration) -> Duration {
+    (stopped * PAUSE_FACTOR).max(PAUSE_MIN)
+}
+
+/// The result of one attempt to change code.
+enum Attempt {
+    /// All of it is changed.
+    Changed(Stop),
+    /// Nothing is changed, because a thread is where it may not be. All were stopped for this time.
+    Occupied(Duration),
+}
+
+/// Attempts that once.
 fn change_once(
     pid: u32,
     memory: &Memory,
     changes: &[Change<'_>],
     inside: &[Range<u64>],
-) -> Result<Option<Stop>, AttachError> {
+) -> Result<Attempt, AttachError> {
     // Before the stop, because it takes time.
     let mut mappings = memory.mappings()?;
     let mut threads = Threads::seize(pid)?;
@@ -526,17 +594,17 @@ fn change_once(
         found.truncate(Jump::LENGTH);
         before.push(found);
     }
-    if !inside.is_empty() {
-        let is_there = |address: u64| inside.iter().any(|range| range.contains(&address));
-        if !threads.move_out(is_there)? {
-            return Ok(None);
-        }
+    let is_there = |address: u64| inside.iter().any(|range| range.contains(&address));
+    let mut is_occupied = !inside.is_empty() && !threads.move_out(is_there)?;
+    if !inside.is_empty() && !is_occupied {
         if !threads.have_stacks_in(&mappings) {
             mappings = memory.mappings()?;
         }
-        if threads.refer_to(inside, memory, &mappings, SEARCHED) {
-            return Ok(None);
-        }
+        is_occupied = threads.refer_to(inside, memory, &mappings, SEARCHED);
+    }
+    if is_occupied {
+        drop(threads);
+        return Ok(Attempt::Occupied(began.elapsed()));
     }
     for (index, change) in changes.iter().enumerate() {
         if let Err(error) = threads.write(memory, change.address, change.to) {
@@ -548,7 +616,7 @@ fn change_once(
     }
     let count = threads.count();
     drop(threads);
-    Ok(Some(Stop { threads: count, time: began.elapsed() }))
+    Ok(Attempt::Changed(Stop { threads: count, time: began.elapsed() }))
 }
 
 /// Runs a step in a thread of its own.

@@ -5,6 +5,7 @@
 //! the other library. Nothing is visible to the process before, and no tracer stays.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -18,9 +19,10 @@ use heapledger_inject::{ExecStop, Followed, Follower, InjectError};
 use heapledger_wire::session::{Answer, REQUEST_LENGTH, Request};
 use rustix::process::Pid;
 
+use crate::files_of::Files;
 use crate::launch::with_additions;
 use crate::placed::Placement;
-use crate::way::{INTERPRETERS_MAX, Way, has_capabilities, way};
+use crate::way::{INTERPRETERS_MAX, Way, way, way_by};
 
 /// Sends an answer, without waiting.
 type Send = fn(&OwnedFd, Answer, &[OwnedFd]);
@@ -73,18 +75,21 @@ impl Follow {
     /// Decides if the program with the path at an address of a process can be followed into.
     fn judge(&self, pid: u32, path: u64) -> Result<(), Option<Obstacle>> {
         let path = read_path(pid, path).ok_or(None)?;
-        let inside = match path.strip_prefix("/") {
-            Ok(absolute) => PathBuf::from(format!("/proc/{pid}/root")).join(absolute),
-            Err(_) => PathBuf::from(format!("/proc/{pid}/cwd")).join(&path),
+        let files = Files::of(pid).map_err(|_| None)?;
+        let program = files.find(&path).map_err(|_| None)?;
+        let has_capabilities = Cell::new(program.has_capabilities());
+        // That of a script is its interpreter.
+        let open = |path: &Path| {
+            let found = files.find(path)?;
+            has_capabilities.set(has_capabilities.get() || found.has_capabilities());
+            found.open()
         };
-        if !fs::metadata(&inside).is_ok_and(|file| file.is_file()) {
-            return Err(None);
-        }
+        let way = way_by(&path, INTERPRETERS_MAX, &open);
         // A traced process gets no rights from a file.
-        if has_capabilities(&inside) {
+        if has_capabilities.get() {
             return Err(Some(Obstacle::OtherRights));
         }
-        match way(&inside, INTERPRETERS_MAX) {
+        match way {
             Way::Musl if self.library_for_musl.is_none() => Err(Some(Obstacle::OtherLibrary)),
             Way::Preloaded | Way::Musl | Way::Placed => Ok(()),
             Way::None(obstacle) => Err(obstacle),

@@ -26,6 +26,7 @@ mod error;
 mod exec;
 mod external_counters;
 mod file_state;
+mod files_of;
 mod follow;
 mod forks;
 mod generated;

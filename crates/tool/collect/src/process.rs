@@ -1,6 +1,8 @@
 //! The data in /proc about a process.
 
 use std::fs;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -50,7 +52,7 @@ pub(crate) struct Stat {
 impl Stat {
     /// Reads a file such as `/proc/PID/stat`.
     pub(crate) fn read(path: &str) -> Option<Stat> {
-        Stat::parse(&fs::read_to_string(path).ok()?)
+        Stat::parse(&text(path).ok()?)
     }
 
     /// Parses the file. The name in parentheses before the state may itself contain parentheses and
@@ -70,6 +72,18 @@ impl Stat {
     fn of(pid: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{pid}/stat"))
     }
+}
+
+/// Reads a file of proc(5) with text. A program chooses the names in there, its own and those of its
+/// files: bytes of them that are not UTF-8 are replaced.
+pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
+    let bytes = fs::read(path)?;
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// True if a file of proc(5) could not be read because the process or thread has ended.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Returns the time since a process was made; 0 if it cannot be read.
@@ -96,7 +110,7 @@ pub(crate) fn is_running(pid: u32) -> bool {
 
 /// True if a process has a file of this name mapped.
 pub(crate) fn maps(pid: u32, name: &str) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(name))
+    text(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(name))
 }
 
 /// Returns the largest resident size of this process so far, in bytes.

@@ -136,7 +136,7 @@ pub fn attach_from_outside(
         // Requests to end are for this process.
         signals.command_ended();
     }
-    let placed = Attachment::place(thread, &options.placed_library, &prepared.environment);
+    let placed = Attachment::place(pid, &options.placed_library, &prepared.environment);
     let attachment = match placed {
         Ok(attachment) => attachment,
         Err(source) => {
@@ -145,7 +145,7 @@ pub fn attach_from_outside(
         }
     };
     let stop = attachment.stop;
-    let executable = std::fs::read_link(format!("/proc/{thread}/exe")).unwrap_or_default();
+    let executable = attachment.program.clone();
     let name = executable.file_name().unwrap_or(OsStr::new("program"));
     let target = Target { command, pid, name, running: Some(Running::Attached(Box::new(attachment))) };
     let recorder = prepared.begin(target, signals.as_ref(), first_reading, costs, observer);

@@ -305,7 +305,7 @@ pub(crate) fn linker_symbol(pid: u32, name: &str) -> Option<u64> {
     });
     let mut found = of_linker.filter_map(|module| {
         let (file, _) = file_of(pid, &module, false)?;
-        let address = heapledger_inject::exported_symbol(&fs::read(&file).ok()?, name)?;
+        let address = heapledger_inject::exported_symbol(fs::File::open(&file).ok()?, name)?;
         Some(Headers::read(&file)?.bias(module.start, module.offset)?.wrapping_add(address))
     });
     found.next()
@@ -328,7 +328,7 @@ fn placed_modules(pid: u32, mappings: &Mappings, lists_all: bool) -> Vec<PlacedM
     let placed = modules.iter().filter_map(|module| {
         let (file, _) = file_of(pid, module, module.path == executable)?;
         let bias = Headers::read(&file)?.bias(module.start, module.offset)?;
-        let bounds = heapledger_inject::bounds(&fs::read(&file).ok()?)?;
+        let bounds = heapledger_inject::bounds(fs::File::open(&file).ok()?)?;
         let at = |address: u64| address.wrapping_add(bias);
         Some(PlacedModule {
             start: at(bounds.start),

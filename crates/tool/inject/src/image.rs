@@ -3,9 +3,11 @@
 //! Only what a freestanding library has is supported: no thread-local storage, no symbols of other
 //! libraries but weak ones.
 
+use std::fs::File;
+
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget};
+use object::{Endianness, Object, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationFlags, RelocationTarget};
 
 use crate::error::{InjectError, Result};
 
@@ -215,11 +217,13 @@ pub struct Bounds {
     pub eh_frame_hdr: Option<u64>,
 }
 
-/// Returns the bounds of an executable or a library; `None` if its headers are damaged.
-pub fn bounds(bytes: &[u8]) -> Option<Bounds> {
-    let header = elf::FileHeader64::<Endianness>::parse(bytes).ok()?;
+/// Returns the bounds of an executable or a library; `None` if its headers are damaged. Reads only
+/// the headers.
+pub fn bounds(file: File) -> Option<Bounds> {
+    let file = ReadCache::new(file);
+    let header = elf::FileHeader64::<Endianness>::parse(&file).ok()?;
     let endian = header.endian().ok()?;
-    let headers = header.program_headers(endian, bytes).ok()?;
+    let headers = header.program_headers(endian, &file).ok()?;
     let loaded = || headers.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
     let end = |segment: &elf::ProgramHeader64<_>| segment.p_vaddr(endian).saturating_add(segment.p_memsz(endian));
     let index = headers.iter().find(|segment| segment.p_type(endian) == elf::PT_GNU_EH_FRAME);
@@ -231,9 +235,10 @@ pub fn bounds(bytes: &[u8]) -> Option<Bounds> {
 }
 
 /// Returns the address, in the module's own numbering, of a symbol that an executable or a library
-/// exports.
-pub fn exported_symbol(bytes: &[u8], name: &str) -> Option<u64> {
-    let file = object::File::parse(bytes).ok()?;
+/// exports. Reads the headers, the table of the dynamic symbols, and their names up to this one.
+pub fn exported_symbol(file: File, name: &str) -> Option<u64> {
+    let cache = ReadCache::new(file);
+    let file = object::File::parse(&cache).ok()?;
     let found = file.dynamic_symbols().find(|symbol| symbol.is_definition() && symbol.name() == Ok(name));
     found.map(|symbol| symbol.address())
 }

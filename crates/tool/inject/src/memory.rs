@@ -1,9 +1,10 @@
 //! The memory of another process.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use crate::error::{InjectError, Result};
 use crate::ptrace;
@@ -46,7 +47,8 @@ impl Memory {
     ///
     /// Fails if there is no such process, or if the kernel does not let this one debug it.
     pub fn open(pid: u32) -> Result<Memory> {
-        let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
+        let path = living(pid).join("mem");
+        let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => InjectError::Gone,
             _ => InjectError::Denied { source },
@@ -114,7 +116,7 @@ impl Memory {
 
 /// Returns the mappings of a process, by address.
 pub(crate) fn mappings(pid: u32) -> Result<Vec<Mapping>> {
-    let text = fs::read(format!("/proc/{pid}/maps"));
+    let text = fs::read(living(pid).join("maps"));
     let text = text.map_err(InjectError::request("reading the list of mappings"))?;
     let text = String::from_utf8_lossy(text.get(..text.len().min(MAPS_LENGTH_MAX)).unwrap_or_default());
     let mut mappings: Vec<Mapping> = text.lines().filter_map(parse).collect();
@@ -157,6 +159,22 @@ pub(crate) fn write_words(tid: u32, address: u64, bytes: &[u8]) -> Result<()> {
         ptrace::poke(tid, at, u64::from_ne_bytes(word)).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Returns the directory in proc(5) of a thread that has the process's memory: the first one, or
+/// another if that has ended before the others. That of the first one if there is none.
+fn living(pid: u32) -> PathBuf {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    // The list of a thread that has ended is empty. An error is the caller's.
+    let has_memory = |thread: &Path| {
+        let maps = File::open(thread.join("maps"));
+        maps.and_then(|mut maps| maps.read(&mut [0])).map_or(true, |length| length > 0)
+    };
+    if has_memory(&process) {
+        return process;
+    }
+    let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    threads.map(|thread| thread.path()).find(|thread| has_memory(thread)).unwrap_or(process)
 }
 
 /// Parses a line of `/proc/PID/maps`: `55d0…-55d1… r-xp 00001000 08:01 1234   /usr/bin/program`.

@@ -134,6 +134,44 @@ fn a_program_that_waits_sees_nothing() {
     assert_eq!(outcome.text(), "{\"interrupted\": 0, \"which\": 0, \"lost\": 0, \"wrong\": 0}\n");
 }
 
+/// A process whose first thread has ended is found by another one, and left when that has ended,
+/// too.
+#[test]
+fn threads_that_end_before_the_process() {
+    let scratch = Scratch::new();
+    let running = Job::fixture("first_ends", &scratch.path().display().to_string()).start_bare();
+    let pid = id(&running);
+    wait_until("the first thread has ended", || scratch.file("ready").exists());
+    let others = || {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let names = threads.map(|thread| thread.file_name().into_string().unwrap());
+        names.filter(|name| *name != pid).collect::<Vec<_>>()
+    };
+    // The list of the first thread is empty.
+    let seen = || {
+        let thread = format!("{pid}/task/{}", others().last().unwrap());
+        (mappings(&thread), code(&thread))
+    };
+    let before = seen();
+    let file = scratch.file("recording.hl");
+    let recorder = attach(&pid, &file, &[]);
+    wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
+    assert_ne!(seen().1, before.1);
+    scratch.write("next", "");
+    wait_until("one thread is left", || scratch.file("done").exists() && others().len() == 1);
+    succeeded(&heapledger(["stop", &*pid]));
+    succeeded(&recorder.outcome());
+    let after = seen();
+    assert!(after == before, "{:?} {:?}", before.0, after.0);
+    scratch.write("over", "");
+    let outcome = running.outcome();
+    succeeded(&outcome);
+    assert_eq!(outcome.text(), "over\n");
+    let recording = Recording::open(file);
+    assert!(recording.total("allocations") >= 1000, "{recording:?}");
+    assert_eq!(recording.total("events_lost"), 0, "{recording:?}");
+}
+
 /// Returns the number of cycles of a stress test: some, or those that the environment wants.
 fn cycles() -> usize {
     std::env::var("HEAPLEDGER_ATTACH_CYCLES").ok().and_then(|count| count.parse().ok()).unwrap_or(40)

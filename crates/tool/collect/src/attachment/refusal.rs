@@ -6,6 +6,8 @@ use std::path::Path;
 
 use heapledger_inject::InjectError;
 
+use crate::process;
+
 /// The reason why a library was not placed into a process, or not taken out. The process goes on in
 /// every case.
 #[derive(Debug, thiserror::Error)]
@@ -128,14 +130,22 @@ pub(crate) fn check(pid: u32) -> Result<u32, AttachError> {
 
 /// Checks with a root of proc(5).
 fn check_at(root: &Path, pid: u32) -> Result<u32, AttachError> {
-    let process = root.join(pid.to_string());
-    let first = fs::read_to_string(process.join("status")).map_err(|_| AttachError::Gone { pid })?;
-    let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
-    let others = threads.filter_map(|thread| {
-        let id = thread.file_name().to_str()?.parse::<u32>().ok()?;
-        Some((id, fs::read_to_string(thread.path().join("status")).ok()?))
-    });
-    let mut alive: Vec<(u32, String)> = [(pid, first)].into_iter().chain(others).collect();
+    let directory = root.join(pid.to_string());
+    let unreadable = |source: io::Error| match process::is_gone(&source) {
+        true => AttachError::Gone { pid },
+        false => AttachError::Denied { pid, cause: denial(root, pid), source: Some(source) },
+    };
+    let first = process::text(directory.join("status")).map_err(unreadable)?;
+    let mut alive = vec![(pid, first)];
+    for thread in fs::read_dir(directory.join("task")).into_iter().flatten().flatten() {
+        let Some(id) = thread.file_name().to_str().and_then(|id| id.parse::<u32>().ok()) else { continue };
+        match process::text(thread.path().join("status")) {
+            Ok(status) => alive.push((id, status)),
+            Err(error) if process::is_gone(&error) => {}
+            // It may be in a sandbox.
+            Err(error) => return Err(unreadable(error)),
+        }
+    }
     alive.retain(|(_, status)| !matches!(state(status), None | Some('Z' | 'X')));
     let Some((thread, status)) = alive.first() else { return Err(AttachError::Gone { pid }) };
     // Threads of the kernel have no memory.
@@ -170,8 +180,8 @@ pub(super) fn of(pid: u32, error: InjectError) -> AttachError {
 
 /// Returns the cause for which the kernel denies it.
 fn denial(root: &Path, pid: u32) -> TraceDenial {
-    let own = fs::read_to_string(root.join("self/status")).unwrap_or_default();
-    let status = fs::read_to_string(root.join(pid.to_string()).join("status")).unwrap_or_default();
+    let own = process::text(root.join("self/status")).unwrap_or_default();
+    let status = process::text(root.join(pid.to_string()).join("status")).unwrap_or_default();
     let user = field(&own, "Uid").and_then(|users| users.split_ascii_whitespace().nth(1)).unwrap_or_default();
     let users = field(&status, "Uid").unwrap_or_default();
     let scope = fs::read_to_string(root.join("sys/kernel/yama/ptrace_scope")).ok();
@@ -249,6 +259,18 @@ mod tests {
         let kernel = Root::new(&status("").replace("VmSize:\t100 kB\n", ""), 5, None);
         assert!(matches!(check_at(kernel.0.path(), 7), Err(AttachError::Kernel { pid: 7 })));
         assert!(matches!(check_at(kernel.0.path(), 9), Err(AttachError::Gone { pid: 9 })));
+        // A program chooses the names of its threads.
+        let root = Root::new(&status(""), 5, None);
+        let named = |name: &[u8], rest: &str| [b"Name:\t", name, b"\n", rest.as_bytes()].concat();
+        fs::write(root.0.path().join("7/status"), named(b"caf\xe9", &status(""))).expect("it is ours");
+        fs::write(root.0.path().join("7/task/8/status"), named(b"\xff", &status("Seccomp:\t2"))).expect("it is ours");
+        assert!(matches!(check_at(root.0.path(), 7), Err(AttachError::Sandboxed { pid: 7 })));
+        // A thread that is there, and cannot be asked.
+        let root = Root::new(&status(""), 5, None);
+        fs::remove_file(root.0.path().join("7/task/8/status")).expect("it is ours");
+        assert_eq!(check_at(root.0.path(), 7).map_err(|error| error.to_string()), Ok(7));
+        fs::create_dir(root.0.path().join("7/task/8/status")).expect("it is ours");
+        assert!(matches!(check_at(root.0.path(), 7), Err(AttachError::Denied { pid: 7, source: Some(_), .. })));
         // The filter of one thread alone.
         let root = Root::new(&status(""), 5, None);
         fs::write(root.0.path().join("7/task/8/status"), status("Seccomp:\t2")).expect("it is ours");

@@ -40,4 +40,20 @@ fn threads_are_found_in_the_table() {
     for (thread, expected) in [(0x1f, false), (0x2f, true), (0x31, false), (0x41, false), (0x5e, false)] {
         assert_eq!(slots.is_inside(thread, &memory), expected, "{thread:#x}");
     }
+    assert!(slots.has_any_inside(&memory));
+    // A word of a slot that no thread has does not count.
+    let mut without = std::hint::black_box(vec![0_u8; 16 * length as usize]);
+    without[INSIDE_AT] = 1;
+    without[length as usize] = 0x1f;
+    let slots = SlotTable { table: without.as_ptr().expose_provenance() as u64, ..slots };
+    assert!(!slots.has_any_inside(&memory));
+    // It is not there.
+    assert!(!SlotTable { table: 8, ..slots }.has_any_inside(&memory));
+}
+
+#[test]
+fn attempts_take_a_tenth_of_the_time_at_most() {
+    for (stopped_us, pause_us) in [(0, 1000), (50, 1000), (300, 3000), (200_000, 2_000_000)] {
+        assert_eq!(pause_after(Duration::from_micros(stopped_us)), Duration::from_micros(pause_us));
+    }
 }

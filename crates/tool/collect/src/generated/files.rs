@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::outcome::DamagedCodeFile;
+use crate::process;
 
 /// The maximum length of a list of mappings that is searched for jitdump files, in bytes.
 const MAPS_MAX: u64 = 64 << 20;
@@ -37,7 +38,7 @@ impl CodeFiles {
     /// Finds out where a process has its files. If it is gone, they are looked for where its parent
     /// has them; without a parent, where this process would have them.
     pub(super) fn of(pid: u32, parent: Option<&CodeFiles>) -> CodeFiles {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let status = process::text(format!("/proc/{pid}/status")).unwrap_or_default();
         let root = File::open(format!("/proc/{pid}/root")).ok();
         CodeFiles::from_status(pid, &status, root, parent)
     }

@@ -58,3 +58,24 @@ fn what_needs_others_is_refused() {
         let _ = Image::parse(&whole[..length]).and_then(|image| image.load(0x1000).map(drop));
     }
 }
+
+/// The bounds and the symbols of this very program are where its loader has put them.
+#[test]
+fn files_are_read_by_their_headers() {
+    let own = || fs::File::open("/proc/self/exe").unwrap();
+    let found = bounds(own()).unwrap();
+    assert!(found.start < found.end && found.eh_frame_hdr.is_some_and(|at| at < found.end), "{found:?}");
+    let bytes = library("long value = 3; long function(void) { return value; }");
+    let path = tempfile::NamedTempFile::new().unwrap();
+    fs::write(path.path(), &bytes).unwrap();
+    let file = || fs::File::open(path.path()).unwrap();
+    let expected = Image::parse(&bytes).unwrap().symbol("function").unwrap();
+    assert_eq!(exported_symbol(file(), "function"), Some(expected));
+    assert_eq!(exported_symbol(file(), "functio"), None);
+    // The rest of a huge file is not read: it would not fit in memory.
+    fs::OpenOptions::new().write(true).open(path.path()).unwrap().set_len(1 << 42).unwrap();
+    assert_eq!(exported_symbol(file(), "function"), Some(expected));
+    assert!(bounds(file()).is_some());
+    fs::write(path.path(), b"no program").unwrap();
+    assert!(bounds(file()).is_none() && exported_symbol(file(), "function").is_none());
+}

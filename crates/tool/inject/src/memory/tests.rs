@@ -1,3 +1,5 @@
+use std::process::{Command, Stdio};
+
 use super::*;
 
 #[test]
@@ -67,4 +69,43 @@ fn refused_writes_are_made_by_a_stopped_thread() {
     });
     child.kill().and_then(|()| child.wait()).expect("it is our child");
     written.expect("it is our child");
+}
+
+/// The memory of a process whose first thread has ended is that of the others.
+#[test]
+fn the_first_thread_may_have_ended() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let (source, program) = (directory.path().join("ends.c"), directory.path().join("ends"));
+    let code = "#include <pthread.h>
+        #include <unistd.h>
+        static pthread_t first;
+        static void *wait_for_all(void *unused) {
+            char byte;
+            pthread_join(first, 0);
+            write(1, &byte, 1);
+            read(0, &byte, 1);
+            return unused;
+        }
+        int main(void) {
+            pthread_t other;
+            first = pthread_self();
+            pthread_create(&other, 0, wait_for_all, 0);
+            pthread_exit(0);
+        }";
+    fs::write(&source, code).expect("it is ours");
+    let compiled = Command::new("cc").arg("-w").arg("-o").arg(&program).arg(&source).arg("-pthread").status();
+    assert!(compiled.expect("there is a compiler").success());
+    let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it is there");
+    child.stdout.as_mut().expect("it is piped").read_exact(&mut [0]).expect("the first thread ends");
+    let path = format!("/proc/{}", child.id());
+    // It is gone for pthread_join before it is for the kernel.
+    while fs::read(format!("{path}/maps")).is_ok_and(|maps| !maps.is_empty()) {
+        std::thread::yield_now();
+    }
+    let memory = Memory::open(child.id()).expect("it is a child");
+    let mappings = memory.mappings().expect("the process lives");
+    assert!(memory.is_current() && mappings.iter().any(|mapping| mapping.name.ends_with("/ends")), "{mappings:?}");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("it is a child").success());
+    assert!(!memory.is_current());
 }
