@@ -142,7 +142,8 @@ pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
         return Err(Failure::new(Exit::NothingRecorded, what).hint("record again, or copy the file again, to its end"));
     }
     let what = "nothing was recorded: the program made no allocator call that was seen";
-    Err(Failure::new(Exit::NothingRecorded, what).hint("`heapledger doctor PROGRAM` says whether a program can be recorded"))
+    Err(Failure::new(Exit::NothingRecorded, what)
+        .hint("`heapledger doctor PROGRAM` says whether a program can be recorded"))
 }
 
 /// Returns the time of the selected processes' peak, if the recording has it.

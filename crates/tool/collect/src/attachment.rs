@@ -161,7 +161,8 @@ impl Attachment {
             }
             write(parameters_at, &parameters.to_bytes())
         };
-        // The kernel may refuse to write to pages that are not writable, except by a stopped thread.
+        // The kernel may refuse to write to pages that are not writable, except by a stopped
+        // thread.
         let filled = fill(&|at, bytes| memory.write(at, bytes)).or_else(|_| {
             in_tracer(|| {
                 let threads = Threads::stop_one(pid)?;

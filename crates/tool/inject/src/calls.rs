@@ -41,6 +41,19 @@ pub struct Caller<'a> {
     tracer: PhantomData<&'a mut Threads>,
 }
 
+impl Tracee {
+    /// Makes the thread make a system call as a [`Caller`] does, and returns its result. `what`
+    /// completes "the process cannot …".
+    ///
+    /// # Errors
+    ///
+    /// Fails if the call fails, or the thread ends.
+    pub fn syscall(&mut self, what: &'static str, number: i64, arguments: [u64; 6]) -> Result<u64> {
+        let instruction = self.find_syscall()?;
+        Caller::of_thread(self.tid(), instruction)?.syscall(what, number, arguments)
+    }
+}
+
 impl<'a> Caller<'a> {
     /// Prepares a thread for calls. `instruction` is the address of a `syscall` instruction in the
     /// process: see [`Memory::syscall_instruction`](crate::Memory::syscall_instruction).
@@ -51,11 +64,6 @@ impl<'a> Caller<'a> {
     pub fn new(threads: &'a mut Threads, instruction: u64) -> Result<Caller<'a>> {
         let tid = threads.stopped().next().ok_or(InjectError::Gone)?;
         Caller::of_thread(tid, instruction)
-    }
-
-    /// Prepares a thread for calls as [`new`](Caller::new) does.
-    pub(crate) fn of(tracee: &'a mut Tracee, instruction: u64) -> Result<Caller<'a>> {
-        Caller::of_thread(tracee.tid(), instruction)
     }
 
     fn of_thread(tid: u32, instruction: u64) -> Result<Caller<'a>> {

@@ -37,9 +37,8 @@ fn change_mask(mask: Option<u64>) -> io::Result<u64> {
     // Not by the C library, which leaves signals of its own out.
     // SAFETY: rt_sigprocmask(2) reads a mask of 8 bytes, or none, and writes one: both are live.
     // The caller's C library keeps nothing about the mask.
-    let done = unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, &raw mut before, size_of::<u64>())
-    };
+    let done =
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, &raw mut before, size_of::<u64>()) };
     if done == -1 { Err(io::Error::last_os_error()) } else { Ok(before) }
 }
 

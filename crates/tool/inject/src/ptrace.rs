@@ -154,8 +154,8 @@ pub(crate) fn set_signal_mask(tid: u32, mask: u64) -> io::Result<()> {
     request(SETSIGMASK, tid, MASK_LENGTH, (&raw const mask).expose_provenance())
 }
 
-/// Returns the address at which a tracee goes on if the restartable sequence is interrupted in which
-/// its next instruction is. `None` if it is in none, or the kernel does not tell.
+/// Returns the address at which a tracee goes on if the restartable sequence of its next
+/// instruction is interrupted. `None` if it is in none, or the kernel does not tell.
 pub(crate) fn sequence_abort(tid: u32, instruction: u64) -> Option<u64> {
     let mut configuration = SequenceConfiguration::default();
     let length = size_of::<SequenceConfiguration>();

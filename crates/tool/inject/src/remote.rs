@@ -1,5 +1,4 @@
-//! A stopped thread of a process: its registers, its memory, and system calls that it is made to
-//! make.
+//! A stopped thread of a process: its registers, and its memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -7,7 +6,6 @@ use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use crate::calls::Caller;
 use crate::error::{InjectError, Result};
 use crate::memory;
 use crate::ptrace::{self, Event, Registers, Step};
@@ -62,17 +60,6 @@ impl Tracee {
         ptrace::set_registers(self.tid(), registers).map_err(InjectError::request("setting registers"))
     }
 
-    /// Makes the thread make a system call as a [`Caller`] does, and returns its result. `what`
-    /// completes "the process cannot …".
-    ///
-    /// # Errors
-    ///
-    /// Fails if the call fails, or the thread ends.
-    pub fn syscall(&mut self, what: &'static str, number: i64, arguments: [u64; 6]) -> Result<u64> {
-        let instruction = self.find_syscall()?;
-        Caller::of(self, instruction)?.syscall(what, number, arguments)
-    }
-
     /// Waits until the thread stops, and returns the reason.
     pub(crate) fn wait_for_stop(&self) -> Result<Event> {
         loop {
@@ -102,7 +89,8 @@ impl Tracee {
         resumed.map_err(InjectError::request("letting the process run"))
     }
 
-    fn find_syscall(&mut self) -> Result<u64> {
+    /// Returns the address of a `syscall` instruction in the process.
+    pub(crate) fn find_syscall(&mut self) -> Result<u64> {
         if self.syscall_at == 0 {
             let mappings = memory::mappings(self.tid())?;
             let read = |address, bytes: &mut [u8]| if self.read(address, bytes).is_ok() { bytes.len() } else { 0 };

@@ -8,7 +8,8 @@ use std::process::Command;
 
 use crate::armed::{id, succeeded};
 use crate::harness::{
-    HEAPLEDGER, Job, Recording, Running, Scratch, exited, heapledger, installed, number, program, wait_until,
+    Build, HEAPLEDGER, Job, Recording, Running, Scratch, build, exited, heapledger, installed, number, program,
+    wait_until,
 };
 
 /// The numbers of `fixtures/programs/armed.c`, in a cycle.
@@ -112,6 +113,37 @@ fn stacks_are_those_of_the_program() {
         let text = heapledger(words.chain(options.iter().map(OsStr::new))).text();
         let has_all = functions.iter().all(|function| text.contains(function)) && text.contains("armed.c:");
         assert!(has_all, "{functions:?}: {text}");
+    }
+}
+
+/// Static programs, and those for musl, are recorded with exactly what happens in them, and nothing
+/// of the recorder stays there.
+#[test]
+fn programs_of_other_c_libraries_are_recorded() {
+    let musl = installed("musl-gcc").map(|_| build("armed", Build::Musl));
+    for program in [build("armed", Build::Static)].into_iter().chain(musl) {
+        let scratch = Scratch::new();
+        let running = Job::new([program.as_os_str(), scratch.path().as_os_str(), "1".as_ref()]).start_bare();
+        let pid = id(&running);
+        wait_until("the program is ready", || scratch.file("ready.0").exists());
+        let before = mappings(&pid);
+        let file = scratch.file("recording.hl");
+        let recorder = attach(&pid, &file, &[]);
+        wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
+        scratch.write("go.0", "");
+        wait_until("the program has allocated", || scratch.file("did.0").exists());
+        succeeded(&heapledger(["stop", &*pid]));
+        succeeded(&recorder.outcome());
+        assert_eq!(mappings(&pid), before, "{program:?}");
+        scratch.write("over.0", "");
+        succeeded(&running.outcome());
+        let recording = Recording::open(file.clone());
+        assert_eq!(recording.total("allocations"), ALLOCATIONS, "{program:?}: {recording:?}");
+        for (options, function) in [(&[][..], "main"), (&["--total"], "work")] {
+            let words = ["tree"].into_iter().map(OsStr::new).chain([file.as_os_str()]);
+            let text = heapledger(words.chain(options.iter().map(OsStr::new))).text();
+            assert!(text.contains(function) && text.contains("armed.c:"), "{program:?}: {text}");
+        }
     }
 }
 

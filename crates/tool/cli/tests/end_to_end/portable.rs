@@ -367,11 +367,8 @@ fn a_system_with_an_older_glibc() {
 /// Asserts that the verbs work that load other libraries than `record` does, with a program for
 /// which the functions for threads are no part of the C library.
 fn other_verbs_in(inside: &Root, scratch: &Scratch) {
-    let lines: [&[&str]; 3] = [
-        &["/out/mix_threads", "3000"],
-        &["/bin/ls", "/usr/bin"],
-        &["/usr/bin/python3.9", "-S", "-c", "print(7)"],
-    ];
+    let lines: [&[&str]; 3] =
+        [&["/out/mix_threads", "3000"], &["/bin/ls", "/usr/bin"], &["/usr/bin/python3.9", "-S", "-c", "print(7)"]];
     let log = ["log", "record", "--force", "-o", "/out/calls.log"];
     let verbs: [&[&str]; 4] = [&["check"], &["run", "--allocator=heapledger"], &["run", "--phc"], &log];
     for verb in verbs {

@@ -39,7 +39,8 @@ fn a_status_is_parsed() {
     let unblocked = Status::parse(&text.replace("SigBlk:\t0000000000004000", "SigBlk:\t0")).expect("it is whole");
     assert!(unblocked.has_deliverable_signal());
     // One without a handler ends no call.
-    let text = text.replace("SigBlk:\t0000000000004000", "SigBlk:\t0").replace("SigCgt:\t0000000000004000", "SigCgt:\t0");
+    let text =
+        text.replace("SigBlk:\t0000000000004000", "SigBlk:\t0").replace("SigCgt:\t0000000000004000", "SigCgt:\t0");
     assert!(!Status::parse(&text).expect("it is whole").has_deliverable_signal());
     assert!(Status::parse("State:\tS").is_none());
 }
