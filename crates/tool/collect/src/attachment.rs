@@ -270,15 +270,17 @@ impl Attachment {
     /// stopped. The count of a thread that has left a call by a jump, or has ended in one, stays.
     fn wait_until_uncounted(&self) {
         let until = Instant::now() + COUNTED_TIMEOUT;
+        let mut pause = PAUSE_MIN;
         while self.slots.has_any_inside(&self.memory) && Instant::now() < until {
-            thread::sleep(PAUSE_MIN);
+            thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
     /// True if a thread is in the library's code, or returns to it; with the time for which the
-    /// threads were stopped. The library counts the calls
-    /// that each thread is in. Before it has counted one, and afterwards, a thread is between its
-    /// instructions, or in a signal handler that goes back there.
+    /// threads were stopped. The library counts the calls that each thread is in. Before it has
+    /// counted one, and afterwards, a thread is between its instructions, or in a signal handler
+    /// that goes back there.
     fn is_any_inside(&self) -> Result<(bool, Duration), InjectError> {
         let memory = &self.memory;
         let mut threads = Threads::seize(self.pid)?;
@@ -371,7 +373,7 @@ impl SlotTable {
     /// True if any thread is in a call, has left one by a jump, or has ended in one. False if the
     /// table cannot be read.
     fn has_any_inside(&self, memory: &Memory) -> bool {
-        let Some(length) = self.length.checked_mul(1 << self.bits.min(63)) else { return false };
+        let Some(length) = self.length.checked_mul(1_u64 << self.bits.min(63)) else { return false };
         let mut table = vec![0; length.min(TABLE_LENGTH_MAX) as usize];
         if self.length == 0 || memory.read(self.table, &mut table).is_err() {
             return false;

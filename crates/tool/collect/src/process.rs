@@ -74,8 +74,8 @@ impl Stat {
     }
 }
 
-/// Reads a file of proc(5) with text. A program chooses the names in there, its own and those of its
-/// files: bytes of them that are not UTF-8 are replaced.
+/// Reads a file of proc(5) with text. A program chooses some names in there, such as its own and
+/// those of its files: bytes of them that are not UTF-8 are replaced.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
     let bytes = fs::read(path)?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))

@@ -21,3 +21,15 @@ fn odd_names_do_not_confuse() {
     assert_eq!((Stat::parse("12"), Stat::parse("12 (a) T 7 1 1")), (None, None));
     assert_eq!(Stat::read("/proc/thread-self/stat").unwrap().state, 'R');
 }
+
+#[test]
+fn names_need_not_be_text() {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            rustix::thread::set_name(c"caf\xe9) T").expect("it is allowed");
+            assert_eq!(Stat::read("/proc/thread-self/stat").map(|stat| stat.state), Some('R'));
+            assert!(text("/proc/thread-self/status").is_ok_and(|text| text.contains("\nState:\tR")));
+        });
+    });
+    assert!(text("/proc/4194304/stat").is_err_and(|error| is_gone(&error)));
+}
