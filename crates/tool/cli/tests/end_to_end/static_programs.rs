@@ -105,6 +105,7 @@ fn signal_handlers() {
 
 /// Neither library has an index of its unwind information, and musl's own code has none.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn stacks_lead_to_where_threads_begin() {
     let scratch = Scratch::new();
     for (name, work) in [("mix", "1000"), ("crowd", "8 20")] {

@@ -1,3 +1,5 @@
+use std::ffi::OsStr;
+
 use heapledger_wire::module_table::ModuleTable;
 
 use super::*;
@@ -29,5 +31,9 @@ fn of_a_process_that_does_not_notice() {
     assert_eq!(table.path(&table.find(own).unwrap()), b"");
     let paths: Vec<_> = table.modules().map(|module| table.path(&module).to_vec()).collect();
     assert!(paths.iter().any(|path| path.ends_with(b"/libc.so.6")), "{paths:?}");
-    assert!(!paths.iter().any(|path| path.ends_with(b"/libm.so.6")), "{paths:?}");
+    let is_kept = |path: &[u8]| path.is_empty() || is_never_unloaded(Path::new(OsStr::from_bytes(path)));
+    assert!(paths.iter().all(|path| is_kept(path)), "{paths:?}");
+    for plugin in ["/usr/lib/x86_64-linux-gnu/libm.so.6", "/opt/plugin.so", "/usr/lib/libcrypt.so.1"] {
+        assert!(!is_never_unloaded(plugin.as_ref()), "{plugin}");
+    }
 }
