@@ -152,7 +152,7 @@ impl Attachment {
             stop: Stop::default(),
         };
         let memory = &attachment.memory;
-        let fill = |write: &dyn Fn(u64, &[u8]) -> Result<(), InjectError>| {
+        let fill = |write: Write<'_>| {
             for segment in &loaded.segments {
                 write(segment.start, &segment.bytes)?;
             }
@@ -420,6 +420,9 @@ fn first_stack_top(pid: u32) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(25)?.parse().ok()
 }
+
+/// Writes bytes to an address of a process.
+type Write<'a> = &'a dyn Fn(u64, &[u8]) -> Result<(), InjectError>;
 
 /// Memory that a process is to map.
 struct Wanted {
