@@ -361,8 +361,8 @@ fn denial(pid: u32) -> Denial {
     }
 }
 
-/// Returns the strongest sandbox that a thread of a process is in. A thread that cannot be asked
-/// may be in one.
+/// Returns the strongest sandbox that a thread of a process is in. A thread that cannot be
+/// asked may be in one.
 fn sandbox(pid: u32) -> Option<Sandbox> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of_thread = |thread: fs::DirEntry| match process::text(thread.path().join("status")) {
