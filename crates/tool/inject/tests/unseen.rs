@@ -2,6 +2,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -40,14 +41,26 @@ impl Running {
     fn start(program: &Path, directory: &Path) -> Running {
         let end = directory.join("end");
         let child = Command::new(program).arg(&end).stdout(Stdio::piped()).spawn().expect("it has been compiled");
+        // Its exec may still be under way.
+        let stop = |pid| in_thread(|| Threads::seize(pid).and_then(|mut threads| threads.stop()));
+        while matches!(stop(child.id()), Err(InjectError::OtherProgram)) {}
         Running { child, end }
     }
 
-    fn output(self) -> String {
+    fn output(mut self) -> String {
         fs::write(&self.end, "").expect("the directory is ours");
-        let output = self.child.wait_with_output().expect("it is our child");
-        assert!(output.status.success(), "{:?}", output.status);
-        String::from_utf8(output.stdout).expect("it prints text")
+        let mut text = String::new();
+        self.child.stdout.take().expect("it is piped").read_to_string(&mut text).expect("it prints text");
+        let status = self.child.wait().expect("it is our child");
+        assert!(status.success(), "{status:?}");
+        text
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After a failure it would run for ever.
+        let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
 
