@@ -223,7 +223,7 @@ impl Process {
     pub(crate) unsafe fn reset(&self) {
         let counters = COUNTERS.swap(ptr::null_mut(), Ordering::AcqRel);
         if self.introduced.swap(0, Ordering::AcqRel) == 0 {
-            // Those of the parent, in a child that has not been introduced.
+            // In a child that has not been introduced, the counters are its parent's.
             if !counters.is_null() {
                 rings::leave_header(counters);
             }

@@ -71,7 +71,7 @@ impl Follower {
             if self.tracee.pid() != self.process && ptrace::take_stop(process) == Some(Event::Exec) {
                 return executed(self.process);
             }
-            // Of the two, only the one that is traced can be asked about.
+            // Only the one of the two that is traced can be asked about.
             if has_ended(self.tracee.pid()) && has_ended(self.process) {
                 return Err(InjectError::Gone);
             }

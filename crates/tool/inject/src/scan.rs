@@ -17,9 +17,9 @@ impl Threads {
     /// ranges, given in ascending order. Any word counts that might be one: a return address, the
     /// place that a signal handler goes back to, or rubbish.
     ///
-    /// Of each stack at most `length_max` bytes are looked at, from the stack pointer on. Costs
-    /// about a microsecond for each 10 KiB of them. Of a thread that waits in `vfork` nothing is
-    /// known: it is in the C library's function, and that in code of the program or of a library.
+    /// Looks at no more than `length_max` bytes of each stack, from the stack pointer on. Costs
+    /// about a microsecond for each 10 KiB of them. Nothing is known of a thread that waits in
+    /// `vfork`: it is in the C library's function, and that in code of the program or of a library.
     pub fn refer_to(&self, ranges: &[Range<u64>], memory: &Memory, mappings: &[Mapping], length_max: u64) -> bool {
         let mut buffer = vec![0; PIECE];
         self.all_registers().any(|(_, registers)| {

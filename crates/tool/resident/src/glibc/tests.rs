@@ -134,7 +134,7 @@ fn each_chunk_is_what_it_is() {
     assert_eq!(sums(second.used), (1, 0x500));
     assert_eq!((second.system_bytes(), sums(second.bookkeeping).1), (HEAP_SIZE, 0x8d0));
     assert_eq!(sums(heap.mapped), (1, 0x2000));
-    // Of the end, all pages but the one with its beginning; the freed chunk has no whole page.
+    // All pages of the end count but the one with its beginning; the freed chunk has no whole page.
     assert_eq!((main.trimmable, second.trimmable), (0x2_0000, 0));
     // All of it is resident.
     let total = heap.total();

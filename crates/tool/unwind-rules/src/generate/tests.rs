@@ -42,7 +42,7 @@ struct Comparison {
     calls: usize,
     /// The calls for which there is a rule.
     made: usize,
-    /// Those whose rule is by another register.
+    /// The number of calls whose rule is by another register.
     another_way: usize,
     wrong: Vec<(u64, Found, Found)>,
 }
@@ -165,7 +165,7 @@ fn glibc_is_as_its_descriptions_say() {
     let Comparison { calls, made, wrong, another_way } = compare(&bytes, ".eh_frame");
     println!("{made} of {calls} made, {} wrong, {another_way} by another register", wrong.len());
     assert!(calls > 8000 && made * 100 >= calls * 95, "{made} of {calls}");
-    // Of all that are made, at most one in a thousand differs; on Debian 12 none does.
+    // At most one in a thousand of those that are made differs; on Debian 12 none does.
     assert!(wrong.len() * 1000 <= made, "{wrong:x?}");
 }
 
