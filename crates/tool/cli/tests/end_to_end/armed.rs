@@ -34,6 +34,20 @@ pub(crate) fn start(pid: &str, file: &Path, options: &[&str]) -> Running {
     Job::new(words.into_iter().chain([file.as_os_str()]).chain(options)).start_bare()
 }
 
+/// Asserts that a recording, which began while the program ran, has one of its cycles.
+pub(crate) fn assert_has_a_cycle(recording: &Recording) {
+    let of = |name: &str| recording.total(name);
+    assert_eq!(
+        (of("allocations"), of("frees"), of("frees_unknown"), of("events_lost"), of("blocks_live_end")),
+        (ALLOCATIONS, ALLOCATIONS - 10, OLD, 0, 10),
+        "{recording:?}"
+    );
+    assert_eq!((of("threads"), recording.processes().len()), (THREADS + 1, 1), "{recording:?}");
+    let image = &recording.processes()[0]["images"][0];
+    assert_eq!(image["how"], "attached", "{recording:?}");
+    assert!(image["age_seconds"].as_f64().unwrap() > 0.0, "{recording:?}");
+}
+
 pub(crate) fn succeeded(outcome: &Outcome) {
     assert_eq!(outcome.status, exited(0), "{outcome:?}");
 }
@@ -76,17 +90,7 @@ fn each_session_has_what_happens_in_it() {
         succeeded(&outcome);
         make("over", cycle);
         made("left", cycle);
-        let recording = Recording::open(file);
-        let of = |name: &str| recording.total(name);
-        assert_eq!(
-            (of("allocations"), of("frees"), of("frees_unknown"), of("events_lost"), of("blocks_live_end")),
-            (ALLOCATIONS, ALLOCATIONS - 10, OLD, 0, 10),
-            "{cycle}: {recording:?}"
-        );
-        assert_eq!((of("threads"), recording.processes().len()), (THREADS + 1, 1), "{cycle}: {recording:?}");
-        let image = &recording.processes()[0]["images"][0];
-        assert_eq!(image["how"], "attached", "{recording:?}");
-        assert!(image["age_seconds"].as_f64().unwrap() > 0.0, "{recording:?}");
+        assert_has_a_cycle(&Recording::open(file));
     }
     let outcome = running.outcome();
     succeeded(&outcome);

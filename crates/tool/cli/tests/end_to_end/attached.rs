@@ -6,16 +6,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::armed::{id, succeeded};
+use crate::armed::{ALLOCATIONS, assert_has_a_cycle, id, succeeded};
 use crate::harness::{
     Build, HEAPLEDGER, Job, Recording, Running, Scratch, build, exited, heapledger, installed, number, program,
     wait_until,
 };
-
-/// The numbers of `fixtures/programs/armed.c`, in a cycle.
-const THREADS: i64 = 4;
-const OLD: i64 = 100;
-const ALLOCATIONS: i64 = THREADS * 2500 + 10;
 
 /// Begins to record a program, and returns while it is recorded.
 fn attach(pid: &str, file: &Path, options: &[&str]) -> Running {
@@ -73,17 +68,7 @@ fn each_recording_has_what_happens_in_it() {
         assert!(mappings(&pid) == before.0 && code(&pid) == before.1, "{cycle}: {:?} {:?}", before.0, mappings(&pid));
         scratch.write(&format!("over.{cycle}"), "");
         made("left", cycle);
-        let recording = Recording::open(file);
-        let of = |name: &str| recording.total(name);
-        assert_eq!(
-            (of("allocations"), of("frees"), of("frees_unknown"), of("events_lost"), of("blocks_live_end")),
-            (ALLOCATIONS, ALLOCATIONS - 10, OLD, 0, 10),
-            "{cycle}: {recording:?}"
-        );
-        assert_eq!((of("threads"), recording.processes().len()), (THREADS + 1, 1), "{cycle}: {recording:?}");
-        let image = &recording.processes()[0]["images"][0];
-        assert_eq!(image["how"], "attached", "{recording:?}");
-        assert!(image["age_seconds"].as_f64().unwrap() > 0.0, "{recording:?}");
+        assert_has_a_cycle(&Recording::open(file));
     }
     let outcome = running.outcome();
     succeeded(&outcome);
