@@ -41,9 +41,7 @@ impl Running {
     fn start(program: &Path, directory: &Path) -> Running {
         let end = directory.join("end");
         let child = Command::new(program).arg(&end).stdout(Stdio::piped()).spawn().expect("it has been compiled");
-        // Its exec may still be under way.
-        let stop = |pid| in_thread(|| Threads::seize(pid).and_then(|mut threads| threads.stop()));
-        while matches!(stop(child.id()), Err(InjectError::OtherProgram)) {}
+        wait_for_exec(child.id());
         Running { child, end }
     }
 
@@ -81,6 +79,12 @@ fn map_and_unmap(pid: u32) -> Result<(), InjectError> {
     let refused = tracee.syscall("unmap", libc::SYS_munmap, [1, PAGE, 0, 0, 0, 0]);
     assert!(matches!(refused, Err(InjectError::Call { what: "unmap", .. })), "{refused:?}");
     Ok(())
+}
+
+/// Waits until a child has its program: when it has been started, its exec may still be under way.
+fn wait_for_exec(pid: u32) {
+    let stop = || in_thread(|| Threads::seize(pid).and_then(|mut threads| threads.stop()));
+    while matches!(stop(), Err(InjectError::OtherProgram)) {}
 }
 
 /// Runs in a thread of its own, whose end lets every thread go.
@@ -332,9 +336,7 @@ fn a_restartable_sequence_begins_again() {
     let end = directory.path().join("end");
     let mut child = Command::new(&program).arg(&end).spawn().expect("it has been compiled");
     let pid = child.id();
-    wait_until("the program runs", || {
-        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sequence\n")
-    });
+    wait_for_exec(pid);
     for _ in 0..5 {
         in_thread(|| map_and_unmap(pid)).expect("it is our child");
     }

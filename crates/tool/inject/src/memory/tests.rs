@@ -49,8 +49,17 @@ fn refused_writes_are_made_by_a_stopped_thread() {
     let pid = child.id();
     let written = std::thread::scope(|scope| {
         let step = || {
-            let mut threads = crate::Threads::seize(pid)?;
-            threads.stop()?;
+            let stop = || {
+                let mut threads = crate::Threads::seize(pid)?;
+                threads.stop().map(|()| threads)
+            };
+            // Its exec may still be under way.
+            let threads = loop {
+                match stop() {
+                    Err(InjectError::OtherProgram) => {}
+                    stopped => break stopped?,
+                }
+            };
             let memory = Memory::open(pid)?;
             let file = File::open(format!("/proc/{pid}/mem")).map_err(InjectError::request("opening"))?;
             let refusing = Memory { file, ..memory };
