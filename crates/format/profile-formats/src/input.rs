@@ -252,7 +252,9 @@ fn block(rest: &mut &[u8], buffer: &mut Vec<u8>) -> io::Result<()> {
         *rest = after;
         match kind {
             1 => {
-                buffer.resize(BLOCK_MAX, 0);
+                // A byte of LZ4 stands for 255 at most. Clearing the longest block's length for each of
+                // many short blocks takes longer than unpacking them.
+                buffer.resize(BLOCK_MAX.min(length * 255), 0);
                 let unpacked = lz4_flex::block::decompress_into(block, buffer);
                 buffer.truncate(*unpacked.as_ref().unwrap_or(&0));
                 if let Err(error) = unpacked {
