@@ -2,7 +2,7 @@
 //! libc.
 
 use core::ptr;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::arch::{self, nr};
 use crate::{program, sandbox};
@@ -253,8 +253,49 @@ pub fn process_id() -> u32 {
     check(unsafe { call(nr::GETPID, [0; 6]) }).map_or(0, |id| id as u32)
 }
 
-/// Returns this thread's id, as its own pid namespace numbers it; 0 in a [sandbox].
+/// The distance from the thread pointer to the word in which the C library has the thread's id; 0
+/// if it is not known.
+static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// Finds out where the C library has the id of a thread, for the time in a [sandbox]: glibc for
+/// x86-64, in all versions of this century, at the same distance from the thread pointer. Call in
+/// the first thread of a program, before it can have made a process by a raw system call, in which
+/// the word is stale.
+///
+/// # Safety
+///
+/// The C library is glibc: the descriptor of a thread begins at the thread pointer, and is longer.
+pub unsafe fn find_thread_id() {
+    const DISTANCE: usize = 0x2d0;
+    // SAFETY: by this function's `# Safety` the word is a part of this thread's descriptor.
+    let word = unsafe { thread_id_word(DISTANCE) };
+    if word != 0 && word == thread_id() {
+        THREAD_ID_AT.store(DISTANCE, Ordering::Relaxed);
+    }
+}
+
+/// Reads the word at a distance from the thread pointer.
+///
+/// # Safety
+///
+/// It is a part of the C library's descriptor of this thread.
+unsafe fn thread_id_word(distance: usize) -> u32 {
+    let address = arch::thread_pointer().wrapping_add(distance);
+    // SAFETY: `read_volatile` requires a mapped, aligned word: this function's `# Safety`; the
+    // descriptor is aligned to more than 4 bytes, and so is the distance.
+    unsafe { ptr::with_exposed_provenance::<u32>(address).read_volatile() }
+}
+
+/// Returns this thread's id, as its own pid namespace numbers it. In a [sandbox] it is the one that
+/// the C library has; 0 if that is not known.
 pub fn thread_id() -> u32 {
+    if sandbox::is_entered() {
+        return match THREAD_ID_AT.load(Ordering::Relaxed) {
+            0 => 0,
+            // SAFETY: `find_thread_id` has found the word there, in a descriptor of this C library.
+            distance => unsafe { thread_id_word(distance) },
+        };
+    }
     // SAFETY: gettid has no arguments, so no pointers, and changes nothing.
     check(unsafe { call(nr::GETTID, [0; 6]) }).map_or(0, |id| id as u32)
 }
@@ -348,10 +389,15 @@ pub fn close(fd: i32) {
 
 /// Duplicates a descriptor to the lowest number that is free; the copy is closed on exec.
 pub fn duplicate(fd: i32) -> Result<i32, Errno> {
+    duplicate_from(fd, 0)
+}
+
+/// Duplicates a descriptor to the first free number from `least` on, closed on exec.
+pub fn duplicate_from(fd: i32, least: i32) -> Result<i32, Errno> {
     const F_DUPFD_CLOEXEC: usize = 1030;
     // SAFETY: no argument is a pointer. F_DUPFD_CLOEXEC leaves all open descriptors as they are,
     // and makes one at a free number, which only the caller knows.
-    check(unsafe { call(nr::FCNTL, [fd as usize, F_DUPFD_CLOEXEC, 0, 0, 0, 0]) }).map(|fd| fd as i32)
+    check(unsafe { call(nr::FCNTL, [fd as usize, F_DUPFD_CLOEXEC, least as usize, 0, 0, 0]) }).map(|fd| fd as i32)
 }
 
 /// Runs a function with a descriptor table of its own, which is empty (before Linux 5.9, the lowest
@@ -480,6 +526,16 @@ pub fn inode(path: &core::ffi::CStr) -> Option<u64> {
     close(fd as i32);
     let [_, inode, ..] = status;
     stated.ok().map(|_| inode)
+}
+
+/// Returns the device and the inode number of an open file; `None` if the descriptor is not open.
+pub fn identity_of(fd: i32) -> Option<[u64; 2]> {
+    let mut status = [0_u64; 18];
+    // SAFETY: fstat writes one `struct stat`, which has 144 bytes on x86-64, to its second
+    // argument: `status`, which is live, has as many, and any bits are valid integers.
+    check(unsafe { call(nr::FSTAT, [fd as usize, status.as_mut_ptr() as usize, 0, 0, 0, 0]) }).ok()?;
+    let [device, inode, ..] = status;
+    Some([device, inode])
 }
 
 /// Returns a number for the present content of a file: a hash of its device, inode, length and time

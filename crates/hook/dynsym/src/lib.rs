@@ -218,6 +218,18 @@ impl Objects<'_> {
         self.iter().any(|object| references::refers_to(object, |name| is_unseen(name) && !is_seen(name)))
     }
 
+    /// Returns the address of the first definition of `definition`, if it is in an object before
+    /// this library that needs a symbol `reference` from another object, or tests if there is one.
+    /// 0 otherwise.
+    pub fn lookup_before_in_user_of(&self, definition: &CStr, reference: &CStr) -> usize {
+        let Some((object, symbols, symbol)) = self.defining(Scope::All, definition).next() else { return 0 };
+        let is_own = ptr::eq(object.dynamic, &raw const _DYNAMIC);
+        if is_own || !references::refers_to(object, |name| name == reference) {
+            return 0;
+        }
+        symbols.address(symbol)
+    }
+
     /// Calls `visit` with every definition of a symbol in the objects after this library, in the
     /// order of the link map.
     pub fn definitions(&self, name: &CStr, mut visit: impl FnMut(Definition)) {
@@ -235,6 +247,11 @@ impl Objects<'_> {
     /// and the definitions.
     pub fn redirect(&self, names: &[&CStr], allocator: &[u8]) -> bool {
         redirect::redirect(self, names, allocator)
+    }
+
+    /// Returns the path by which this library was loaded; empty if it is not in the list.
+    pub fn own_path(&self) -> &[u8] {
+        self.own().map_or(&[], LinkMap::path)
     }
 
     /// Returns the lowest address above `address` at which an object is loaded.

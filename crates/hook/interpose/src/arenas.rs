@@ -9,6 +9,7 @@
 //! are nested, as they are in the malloc functions.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use heapledger_arenas::parameters::Settings;
 use heapledger_arenas::table;
@@ -20,12 +21,25 @@ use heapledger_redirect::nesting;
 
 use crate::calls::{Origin, Program, call, caller, failed};
 
+/// True if the allocator's arenas have parameters of another layout.
+static HAS_FOREIGN_PARAMETERS: AtomicBool = AtomicBool::new(false);
+
+/// Makes `heapledger_arena_create` fail from now on: the parameters of the allocator's arenas have
+/// another layout, in which it would misread these. Blocks of its arenas go through the other
+/// functions as they did.
+pub fn refuse_new_arenas() {
+    HAS_FOREIGN_PARAMETERS.store(true, Ordering::Relaxed);
+}
+
 /// Returns the arena with this number; `None` for a dummy.
 fn arena_with(id: usize) -> Option<&'static Arena> {
     table::find(id as u64).and_then(table::Entry::arena)
 }
 
 pub(crate) extern "C" fn create_from(parameters: *const c_void, sp: u64, rbp: u64) -> usize {
+    if HAS_FOREIGN_PARAMETERS.load(Ordering::Relaxed) {
+        return 0;
+    }
     let outermost = nesting::begin(sp);
     let id = call!(Program, create_arena(parameters));
     if arena_with(id).is_none() {

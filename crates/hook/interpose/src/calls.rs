@@ -86,11 +86,24 @@ pub(crate) fn caller(sp: u64, rbp: u64) -> Caller {
 
 /// `malloc_usable_size`: observers are not notified.
 ///
+/// A jump, because the compiler would make one function of two equal ones: under this name, which
+/// is the program's own in some.
+///
 /// # Safety
 ///
 /// The contract of the C function.
 #[unsafe(no_mangle)]
+#[unsafe(naked)]
 pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
+    core::arch::naked_asm!("jmp {own}", own = sym own_usable_size)
+}
+
+/// The same function by a name that leads here in any program.
+///
+/// # Safety
+///
+/// The contract of the C function.
+pub(crate) unsafe extern "C" fn own_usable_size(block: Pointer) -> usize {
     call!(Program, malloc_usable_size(block))
 }
 

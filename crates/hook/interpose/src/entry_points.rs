@@ -16,7 +16,7 @@ use crate::{arch, calls, thunks};
 /// Defines an exported function, and the variable that holds its target; the first one has to do
 /// for the call that starts this loaded object.
 macro_rules! entry_point {
-    ($name:ident, $target:ident, $first:ident, $($argument:ident: $type:ty),* => $result:ty) => {
+    ($name:ident, $own:ident, $target:ident, $first:ident, $($argument:ident: $type:ty),* => $result:ty) => {
         static $target: AtomicPtr<()> = AtomicPtr::new(thunks::$first as *mut ());
 
         /// The C function of this name: jumps to its present target.
@@ -29,13 +29,23 @@ macro_rules! entry_point {
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             naked_asm!("jmp qword ptr [rip + {target}]", target = sym $target)
         }
+
+        /// The same function by a name that leads here in any program.
+        ///
+        /// # Safety
+        ///
+        /// The contract of the C function.
+        #[unsafe(naked)]
+        pub(crate) unsafe extern "C" fn $own($($argument: $type),*) -> $result {
+            naked_asm!("jmp qword ptr [rip + {target}]", target = sym $target)
+        }
     };
 }
 
-entry_point!(malloc, MALLOC, malloc_outermost, size: usize => Pointer);
-entry_point!(calloc, CALLOC, calloc_outermost, count: usize, each: usize => Pointer);
-entry_point!(realloc, REALLOC, realloc_outermost, old: Pointer, size: usize => Pointer);
-entry_point!(free, FREE, free_outermost, block: Pointer => ());
+entry_point!(malloc, own_malloc, MALLOC, malloc_outermost, size: usize => Pointer);
+entry_point!(calloc, own_calloc, CALLOC, calloc_outermost, count: usize, each: usize => Pointer);
+entry_point!(realloc, own_realloc, REALLOC, realloc_outermost, old: Pointer, size: usize => Pointer);
+entry_point!(free, own_free, FREE, free_outermost, block: Pointer => ());
 
 /// Calls `watcher` with the return address of each call of `malloc`, before the call is made; with
 /// `None`, ends that. The dynamic linker calls `malloc` while it loads a library.

@@ -41,8 +41,9 @@ use heapledger_core::lock::Lock;
 pub use heapledger_arenas::over_malloc::watch_forks as watch_forks_of_arenas;
 pub use heapledger_dynsym as next;
 
+pub use arenas::refuse_new_arenas;
 pub use entry_points::{on_request, watch_malloc};
-pub use program::PROGRAM;
+pub use program::{GIVEN, PROGRAM};
 pub use underlying::{next_allocator, set_errno};
 
 /// The names under which this crate defines the malloc family.

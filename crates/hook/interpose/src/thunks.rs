@@ -72,3 +72,18 @@ export!(heapledger_arena_calloc, arenas::calloc_from, "rcx", "r8", arena: usize,
 export!(heapledger_arena_realloc, arenas::realloc_from, "rcx", "r8", arena: usize, old: Pointer, size: usize => Pointer);
 export!(heapledger_arena_free, arenas::free_from, "rdx", "rcx", arena: usize, block: Pointer => ());
 export!(heapledger_arena_memalign, arenas::memalign_from, "rcx", "r8", arena: usize, alignment: usize, size: usize => Pointer);
+
+/// The functions of a program that asks for them, by names that lead here in any program.
+pub(crate) mod own {
+    use super::*;
+
+    thunk!(memalign, calls::memalign_from, "rdx", "rcx", "r8d", alignment: usize, size: usize => Pointer);
+    thunk!(aligned_alloc, calls::aligned_alloc_from, "rdx", "rcx", "r8d", alignment: usize, size: usize => Pointer);
+    thunk!(posix_memalign, calls::posix_memalign_from, "rcx", "r8", "r9d", out: *mut Pointer, alignment: usize, size: usize => c_int);
+    thunk!(valloc, calls::valloc_from, "rsi", "rdx", "ecx", size: usize => Pointer);
+    thunk!(arena_malloc, arenas::malloc_from, "rdx", "rcx", arena: usize, size: usize => Pointer);
+    thunk!(arena_calloc, arenas::calloc_from, "rcx", "r8", arena: usize, count: usize, each: usize => Pointer);
+    thunk!(arena_realloc, arenas::realloc_from, "rcx", "r8", arena: usize, old: Pointer, size: usize => Pointer);
+    thunk!(arena_free, arenas::free_from, "rdx", "rcx", arena: usize, block: Pointer => ());
+    thunk!(arena_memalign, arenas::memalign_from, "rcx", "r8", arena: usize, alignment: usize, size: usize => Pointer);
+}

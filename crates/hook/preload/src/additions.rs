@@ -69,7 +69,7 @@ impl Taken {
     }
 
     /// Returns the paths of the hook libraries, as the dynamic linker was given them.
-    pub(crate) fn hooks(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn hooks(&self) -> impl Iterator<Item = &[u8]> + Clone {
         self.hooks.get().split(|&byte| byte == b':').filter(|path| !path.is_empty())
     }
 }
@@ -312,7 +312,7 @@ impl Added {
         // The file is checked first, for its path; that reason stays the same wherever the program
         // starts.
         let obstacle = obstacles::obstacle(child, found)
-            .or_else(|| session::is_in_other_network().then_some(Obstacle::OtherNetwork))
+            .or_else(|| session::is_in_other_network_out_of_reach().then_some(Obstacle::OtherNetwork))
             .or_else(|| library_for(taken, found.is_musl).is_none().then_some(Obstacle::OtherLibrary))
             .or_else(|| (!can_load(taken, found.is_musl)).then_some(Obstacle::LibraryUnreadable));
         if let Some(obstacle) = obstacle {

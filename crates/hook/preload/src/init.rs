@@ -3,11 +3,11 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use heapledger_core::arch;
 use heapledger_core::hooks::{self, dispatch};
+use heapledger_core::{arch, sys};
 use heapledger_interpose::next::{Objects, Scope};
 use heapledger_interpose::{initialise, next_allocator, set_errno, watch_forks_of_arenas};
-use heapledger_recorder::connect::Address;
+use heapledger_recorder::connect::{Address, elsewhere};
 use heapledger_recorder::hook::processes;
 use heapledger_recorder::{attach, leave, process, session, verify};
 use heapledger_redirect::nesting;
@@ -15,6 +15,7 @@ use heapledger_unwind::modules;
 
 use crate::guard::with_guard;
 use crate::join::Library;
+use crate::replace_malloc::asking;
 use crate::{additions, armed, environment, libraries, linker, redirect, unseen, wrappers};
 
 /// The C library's functions that the constructor calls, looked up before there is a second thread.
@@ -39,11 +40,13 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
     environment::look_up(objects);
     wrappers::look_up(objects);
     look_up(objects);
+    elsewhere::set_library(objects.own_path());
     // Allocations from here on until all hooks are installed, by them or for them, are not reported
     // to any hook.
     hooks::hold();
-    // SAFETY: once; the functions are those of the next allocator.
-    unsafe { dispatch::set_underlying(next_allocator(objects)) };
+    let next = next_allocator(objects);
+    // SAFETY: once; the functions are those of the program's own allocator, or of the next one.
+    unsafe { dispatch::set_underlying(asking::allocator(objects).unwrap_or(next)) };
     let start = environment::initial_stack();
     let is_musl = objects.is_musl();
     if is_musl {
@@ -57,6 +60,11 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
         // SAFETY: `start` is the address of that block; the program has not had it yet.
         let taken = unsafe { additions::take_additions(start) };
         let session = taken.session().and_then(Address::parse);
+        if session.is_some() && !is_musl {
+            // SAFETY: `find_thread_id` requires glibc: the only other C library with a dynamic
+            // linker that this library is made for is musl.
+            unsafe { sys::find_thread_id() };
+        }
         let has_hooks = taken.hooks().next().is_some();
         let is_armed = !has_hooks && session.is_none_or(|session| session.is_armed());
         let library = Library::find(start as u64, objects);
@@ -74,6 +82,7 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
         if is_watched && !is_musl {
             unseen::redirect(objects);
         }
+        asking::be_asked();
     }
     hooks::release();
 }

@@ -8,6 +8,7 @@ use heapledger_recorder::hook::sample;
 use heapledger_recorder::{leave, observer, process, threads};
 use heapledger_thread::KeyFunctions;
 
+use crate::replace_malloc::asking;
 use crate::thread_library::thread_library;
 use crate::{allocator, linker};
 
@@ -32,7 +33,11 @@ impl Library {
             // thread.
             unsafe { threads::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
         }
-        Library { stack_end, threads, allocator: allocator::next_allocator(objects) }
+        let allocator = match asking::is_underlying() {
+            true => (AllocatorKind::Other, AllocatorVersion::default()),
+            false => allocator::next_allocator(objects),
+        };
+        Library { stack_end, threads, allocator }
     }
 
     /// Joins a session, whose events are recorded from now on. `is_late` says that the program ran

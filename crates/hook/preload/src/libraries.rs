@@ -80,8 +80,12 @@ fn call(around: &Around, index: usize) {
 /// Lets each library install its hooks, in the order of the paths. Their results are ignored: a
 /// library that installs nothing changes nothing. A library of the replace-malloc protocol is
 /// [hosted](replace_malloc); the command refuses a second one.
-pub(crate) fn install_hooks<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: &Objects<'_>) {
+pub(crate) fn install_hooks<'a>(paths: impl Iterator<Item = &'a [u8]> + Clone, objects: &Objects<'_>) {
     let mut is_one_hosted = false;
+    // Before any of them allocates, which may make the program ask other libraries of the protocol.
+    let is_hook = |path: &&[u8]| objects.lookup_at(path, c"heapledger_hook_init") != 0;
+    let mut hosted = paths.clone().filter(|path| !is_hook(path)).map(|path| objects.lookup_at(path, c"replace_init"));
+    replace_malloc::set_hosted(hosted.find(|&address| address != 0).unwrap_or(0));
     for path in paths {
         let address = objects.lookup_at(path, c"heapledger_hook_init");
         // Otherwise it is the allocator.

@@ -16,7 +16,8 @@
 //! entry is redirected, and everything else is as usual.
 
 use heapledger_interpose::initialise;
-use heapledger_recorder::connect::{self, Address};
+use heapledger_interpose::next::Objects;
+use heapledger_recorder::connect::{self, Address, elsewhere};
 use heapledger_redirect::{install, set_start, thunk_address};
 
 use crate::environment::{Environment, for_each, initial_stack_of_glibc};
@@ -77,6 +78,9 @@ unsafe fn redirect(start: *mut u64) {
     // cannot wait for a plan.
     let Some(address) = address else { return };
     set_start(initialise);
+    // SAFETY: `at_start` requires that nobody loads or unloads an object meanwhile: the only thread
+    // is here, by this function's `# Safety`.
+    elsewhere::set_library(unsafe { Objects::at_start() }.own_path());
     // A program without a plan is recorded as far as that goes without; the recorder says so.
     connect::request_entries(&address, thunk_address(), |file, length| {
         // SAFETY: `install` requires a plan for this process, which the recorder has made while

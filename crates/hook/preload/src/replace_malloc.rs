@@ -4,7 +4,8 @@
 //! The library becomes a replacement in the hook table. The functions that it finds in its table
 //! lead to the table below that replacement, so it works over any allocator and with other hooks. A
 //! process hosts one such library. The [bridge](bridge) of the library, and a second one that a
-//! program brings at run time ([dynamic]), are in modules of their own.
+//! program brings at run time ([dynamic]), are in modules of their own. So is the other side of the
+//! protocol: this library as the one that a program [asks](asking).
 //!
 //! The layout is that of `malloc_decls.h` in Firefox 140 and later. Two entries differ between
 //! versions of Firefox, and are used by few libraries:
@@ -12,6 +13,7 @@
 //! - the parameters of an arena are passed on as the program gave them: they are those of
 //!   `heapledger_arena_create`, and a library must not look into them.
 
+pub(crate) mod asking;
 mod bridge;
 mod dynamic;
 
@@ -19,7 +21,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use heapledger_core::fatal::{self, Part::Text};
 use heapledger_core::hooks::arena::{BinStatistics, LightStatistics, PointerInfo, Statistics};
@@ -31,7 +33,7 @@ macro_rules! table {
         /// `malloc_table_t`.
         #[derive(Clone, Copy)]
         #[repr(C)]
-        struct Table {
+        pub(crate) struct Table {
             $($name: unsafe extern "C" fn($($type),*) -> $result,)*
         }
 
@@ -179,6 +181,14 @@ unsafe impl<T> Sync for Once<T> {}
 static HOSTED_TABLE: Once<Table> = Once(UnsafeCell::new(MaybeUninit::uninit()));
 /// The library as a replacement.
 static REPLACEMENT: Once<Replacement> = Once(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// The `replace_init` of the library that [`host`] is called with; 0 if there is none.
+static HOSTED_INIT: AtomicUsize = AtomicUsize::new(0);
+
+/// Says which library is [hosted](host), by its `replace_init`.
+pub(crate) fn set_hosted(init: usize) {
+    HOSTED_INIT.store(init, Ordering::Relaxed);
+}
 
 /// Asks a library for its functions, and installs those that it replaces. If it replaces none, it
 /// is not installed.

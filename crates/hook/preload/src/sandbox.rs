@@ -2,8 +2,8 @@
 //! libraries are notified.
 
 use heapledger_interpose::sandbox::Moment;
-use heapledger_recorder::attach;
 use heapledger_recorder::hook::declarations;
+use heapledger_recorder::{attach, session};
 use heapledger_wire::event::code;
 
 use crate::guard::with_guard;
@@ -22,6 +22,8 @@ fn heapledger_family_sandbox(moment: Moment) {
             if is_strict {
                 annotate();
                 with_guard(attach::detach_thread);
+            } else if session::is_on() {
+                with_guard(attach::prepare_for_sandbox);
             }
             libraries::sandbox_begins();
         }

@@ -4,6 +4,7 @@ use core::mem;
 
 use heapledger_core::{arch, sandbox, sys};
 use heapledger_thread::{self as thread, Block, FreeList, GATE_UNATTACHED, Head};
+use heapledger_unwind::tree;
 use heapledger_unwind::walk::Walker;
 use heapledger_wire::event::Extended;
 use heapledger_wire::publish::{Producer, WriteError};
@@ -47,6 +48,28 @@ pub fn detach_thread(sp: u64) {
     if let Some(block) = enter(sp) {
         block.head.gate = GATE_UNATTACHED;
     }
+}
+
+/// The number of threads that can begin in a sandbox and be recorded with stacks. Each takes a ring,
+/// and a few kilobytes in the program once it is used.
+const SPARE_BLOCKS: usize = 12;
+/// The number of nodes of stacks that there is room for in a sandbox, beyond those before.
+const SPARE_NODES: u32 = 1 << 17;
+
+/// Prepares the process for a sandbox, in which no system call is made: it gets rings for threads
+/// that begin there, and room for new stacks. To be called before it is entered.
+pub fn prepare_for_sandbox(sp: u64) {
+    // There may be a second filter.
+    if sandbox::is_entered() {
+        return;
+    }
+    // The thread itself needs a ring, which introduces the process.
+    let Some(block) = enter(sp) else { return };
+    tree::prepare(SPARE_NODES);
+    if let Some(process) = Process::get().filter(|process| process.is_introduced()) {
+        thread::add_spare::<ThreadBlock>(SPARE_BLOCKS, |block| block.take_ring(process).is_ok());
+    }
+    block.head.leave();
 }
 
 /// Runs code that calls the C library for the recorder: its allocations are not recorded as the
@@ -141,16 +164,11 @@ impl ThreadBlock {
     #[cold]
     fn obtain_ring(&mut self) -> Result<(), Refusal> {
         let process = Process::get().ok_or(Refusal::Temporary)?;
-        // In a sandbox neither a ring nor the thread's id can be obtained.
-        if sandbox::is_entered() {
+        // In a sandbox no ring can be obtained, and the thread's id may be unknown.
+        if sandbox::is_entered() && (!self.has_ring || sys::thread_id() == 0) {
             return Err(Refusal::Temporary);
         }
-        if !self.has_ring {
-            let ring = process.obtain_ring()?;
-            self.writer.producer.write(Producer::new(ring));
-            self.has_ring = true;
-            self.until_measured = 1;
-        }
+        self.take_ring(process)?;
         if verify::is_wanted() {
             self.incomplete_counted = INSPECT_ALL;
         }
@@ -161,6 +179,17 @@ impl ThreadBlock {
         })?;
         self.is_announced = true;
         self.join_session(session::page());
+        Ok(())
+    }
+
+    /// Obtains a ring if the block has none.
+    fn take_ring(&mut self, process: &Process) -> Result<(), Refusal> {
+        if !self.has_ring {
+            let ring = process.obtain_ring()?;
+            self.writer.producer.write(Producer::new(ring));
+            self.has_ring = true;
+            self.until_measured = 1;
+        }
         Ok(())
     }
 

@@ -38,8 +38,8 @@ pub(crate) fn write_to_common_ring(event: &Extended<'_>) {
         return;
     }
     let is_nested = block.is_some_and(|block| block.is_attached);
-    // In a sandbox the kernel cannot be asked which thread this is.
-    if sandbox::is_entered() {
+    // In a sandbox the kernel cannot be asked which thread this is; the C library may know.
+    if sandbox::is_entered() && sys::thread_id() == 0 {
         return count_lost(process, is_nested);
     }
     let written = process.with_common(!is_nested, |producer| {

@@ -4,6 +4,7 @@
 //! Nothing stays open in the program. If the program has no descriptor left, and only then, a
 //! helper thread with a descriptor table of its own does the talking and the mapping.
 
+pub mod elsewhere;
 mod entries;
 mod modules;
 
@@ -469,6 +470,15 @@ impl Socket {
     }
 
     pub(crate) fn connect(address: &Address, timeout: &mut Timeout) -> Result<Socket, Errno> {
+        const ECONNREFUSED: Errno = Errno(111);
+        match Socket::connect_here(address, timeout) {
+            Err(ECONNREFUSED) => elsewhere::connect(address, timeout),
+            connected => connected,
+        }
+    }
+
+    /// Connects to the session's socket in this network namespace.
+    fn connect_here(address: &Address, timeout: &mut Timeout) -> Result<Socket, Errno> {
         let socket = Socket::open()?;
         socket.limit_waits();
         // `struct sockaddr_un`: family, a zero byte for the abstract namespace, then the name,

@@ -185,5 +185,11 @@ pub fn is_in_other_network() -> bool {
     before != 0 && network().is_some_and(|now| now != before)
 }
 
+/// True if the calling thread is in another network namespace than the process was at its start,
+/// and the recorder cannot be reached from there.
+pub fn is_in_other_network_out_of_reach() -> bool {
+    is_in_other_network() && connect::is_gone(address())
+}
+
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use core::ffi::c_void;
 use core::mem;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use heapledger_core::sandbox;
 use heapledger_core::thread_key::{self, KeyCreate, KeyDelete};
 
 use crate::head::{GATE_OPEN, GATE_UNATTACHED};
@@ -111,8 +112,14 @@ unsafe fn reserve<B: Block>(library: KeyFunctions) -> Option<u32> {
 
 /// Registers this thread, whose block this is, for the destructor at its end.
 pub(crate) fn watch_exit<B: Block>(block: *const c_void) {
-    if SET_SPECIFIC.load(Ordering::Acquire) == 0 {
+    // In a sandbox the C library must not have to allocate.
+    if SET_SPECIFIC.load(Ordering::Acquire) == 0 && !sandbox::is_entered() {
         create_late::<B>();
+    }
+    // The values of higher keys are in memory that it allocates for each thread.
+    const KEYS_IN_DESCRIPTOR: u32 = 32;
+    if sandbox::is_entered() && KEY.load(Ordering::Relaxed) >= KEYS_IN_DESCRIPTOR {
+        return;
     }
     let set_specific = SET_SPECIFIC.load(Ordering::Acquire);
     if set_specific != 0 {

@@ -68,6 +68,21 @@ impl<B: Block> FreeList<B> {
         }
     }
 
+    /// Returns the number of blocks on the list.
+    pub(crate) fn count(&self) -> usize {
+        let _lock = self.lock.lock();
+        let mut count = 0;
+        // SAFETY: no other reference to the list exists: all accesses are in this module, and each
+        // holds the lock, as `_lock` shows. A block on the list is valid, and belongs to nobody.
+        let mut at = unsafe { *self.first.get() };
+        while let Some(block) = NonNull::new(at) {
+            count += 1;
+            // SAFETY: as for the first one: a block on the list.
+            at = unsafe { (*block.as_ptr()).head().next };
+        }
+        count
+    }
+
     /// Gives a block up for the next thread.
     pub(crate) fn push(&self, block: NonNull<B>) {
         let _lock = self.lock.lock();

@@ -192,12 +192,9 @@ fn is_guard_stale<B: Block>(block: &mut B, sp: u64) -> bool {
 /// Gives this thread a block: one whose thread has ended, or a new one. The gate is closed at `sp`.
 #[cold]
 fn adopt<B: Block>(free_list: &FreeList<B>, sp: u64) -> Option<NonNull<B>> {
-    // Registering for the thread's end may take an allocation, which the program may not be able to
-    // make.
-    if sandbox::is_entered() {
-        return None;
-    }
-    let block = free_list.pop().or_else(new_block)?;
+    // In a sandbox no memory can be mapped.
+    let new = || if sandbox::is_entered() { None } else { new_block() };
+    let block = free_list.pop().or_else(new)?;
     // SAFETY: the block is valid: zeroed, or as its last thread has left it (`Block`). It is ours
     // alone: `pop` has removed it from the free list, or `new_block` has just mapped it, and no TLS
     // word leads to it yet.
@@ -225,6 +222,24 @@ fn new_block<B: Block>() -> Option<NonNull<B>> {
     // SAFETY: just mapped; a zeroed block is unattached, which is the state that a child must find.
     unsafe { sys::wipe_on_fork(memory, length) }.ok()?;
     NonNull::new(memory.cast())
+}
+
+/// Adds new blocks to the free list until it has so many, for threads that begin when no memory can
+/// be mapped. `prepare` makes each ready for any thread; the first one that it refuses is the last.
+pub fn add_spare<B: Block>(count: usize, mut prepare: impl FnMut(&mut B) -> bool) {
+    let Some(free_list) = B::free_list() else { return };
+    for _ in free_list.count()..count {
+        let Some(block) = new_block::<B>() else { return };
+        // SAFETY: the block is valid, and ours alone: `new_block` has just mapped it.
+        let state = unsafe { &mut *block.as_ptr() };
+        state.head().gate = GATE_UNATTACHED;
+        let is_ready = prepare(state);
+        free_list.list(state);
+        free_list.push(block);
+        if !is_ready {
+            return;
+        }
+    }
 }
 
 /// Returns the number of blocks that have taken memory in this process.

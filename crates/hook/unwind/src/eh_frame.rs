@@ -60,8 +60,14 @@ fn rule_in_module(lookup: u64, module: &FoundModule, epoch: u32, sink: &mut dyn 
     // is not asked again once it has made rules from the module's code.
     let in_table = || {
         let supplied = supplied::find(lookup)?;
-        let has_generated = supplied.record.generated.pairs != 0;
-        evaluate(lookup, &FoundModule::from_table(supplied)).or(has_generated.then_some(without))
+        let (generated, keeps_frame_pointers) = (supplied.record.generated, supplied.record.keeps_frame_pointers);
+        let otherwise = match (generated.pairs != 0, keeps_frame_pointers != 0) {
+            (true, _) => Some(without),
+            // Like generated code: without proof, and the frame says so.
+            (false, true) => Some(Rule::FRAME_POINTER),
+            (false, false) => None,
+        };
+        evaluate(lookup, &FoundModule::from_table(supplied)).or(otherwise)
     };
     if let Some(rule) = in_table() {
         return Some(rule);

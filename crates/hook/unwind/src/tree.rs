@@ -119,6 +119,20 @@ pub fn limit(bytes: u64) {
     LIMIT.store(bytes, Ordering::Relaxed);
 }
 
+/// Makes room for so many more nodes, as far as there is memory: later none can be mapped. Memory
+/// that is not used is not touched.
+pub fn prepare(more: u32) {
+    let from = next_id().0;
+    let to = from.saturating_add(more).min(StackId::PROGRAM_END.0 - 1);
+    // A segment is longer than that.
+    let has_nodes = (from..=to).step_by(1 << 10).all(|id| nodes::reserve(StackId(id)));
+    while has_nodes && let Some(View(table)) = View::now() {
+        if !is_crowded(to, table) || grow(table) != Growth::Done {
+            return;
+        }
+    }
+}
+
 /// Adapts to a forked child: the thread that was growing the table, if any, is not in this process,
 /// and all existing nodes are the parent's.
 ///

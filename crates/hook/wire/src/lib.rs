@@ -34,4 +34,4 @@ pub mod session;
 pub mod stall;
 
 /// The protocol's version, in the handshake and in the session page.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;

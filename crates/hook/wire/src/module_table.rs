@@ -47,6 +47,9 @@ pub struct ModuleRecord {
     /// The index of the `.eh_frame` that was generated from its code. Its `frames_at` is an
     /// offset.
     pub generated: FramesIndex,
+    /// Not 0 if the functions without unwind information keep frame pointers, as far as a sample of
+    /// them says.
+    pub keeps_frame_pointers: u64,
 }
 
 /// The index of an `.eh_frame`.
@@ -64,21 +67,23 @@ pub struct FramesIndex {
 
 impl ModuleRecord {
     /// The words of a module in the table.
-    pub const WORDS: usize = 14;
+    pub const WORDS: usize = 15;
     const LENGTH: usize = ModuleRecord::WORDS * 8;
 
     /// Returns the words of the module in the table.
     pub fn to_words(&self) -> [u64; ModuleRecord::WORDS] {
-        let ModuleRecord { start, end, bias, eh_frame_hdr, path_at, path_length, found, generated } = *self;
+        let ModuleRecord { start, end, bias, eh_frame_hdr, path_at, path_length, .. } = *self;
+        let ModuleRecord { found, generated, keeps_frame_pointers, .. } = *self;
         let [a, b, c, d] = found.to_words();
         let [e, f, g, h] = generated.to_words();
-        [start, end, bias, eh_frame_hdr, path_at, path_length, a, b, c, d, e, f, g, h]
+        [start, end, bias, eh_frame_hdr, path_at, path_length, a, b, c, d, e, f, g, h, keeps_frame_pointers]
     }
 
     fn from_words(words: [u64; ModuleRecord::WORDS]) -> ModuleRecord {
-        let [start, end, bias, eh_frame_hdr, path_at, path_length, a, b, c, d, e, f, g, h] = words;
+        let [start, end, bias, eh_frame_hdr, path_at, path_length, rest @ ..] = words;
+        let [a, b, c, d, e, f, g, h, keeps_frame_pointers] = rest;
         let (found, generated) = (FramesIndex::from_words([a, b, c, d]), FramesIndex::from_words([e, f, g, h]));
-        ModuleRecord { start, end, bias, eh_frame_hdr, path_at, path_length, found, generated }
+        ModuleRecord { start, end, bias, eh_frame_hdr, path_at, path_length, found, generated, keeps_frame_pointers }
     }
 }
 

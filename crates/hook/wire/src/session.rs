@@ -40,6 +40,9 @@ pub const LIBRARY_FILE_NAME: &str = "libheapledger.so";
 pub const MUSL_SUFFIX: &str = ".musl.so";
 /// The prefix of the abstract socket address; the session's name follows.
 pub const ADDRESS_PREFIX: &str = "heapledger-";
+/// The file name of the session's socket in the directory of a recorder, for processes in another
+/// network namespace: abstract addresses are found in their own namespace only.
+pub const SOCKET_FILE_NAME: &str = "socket";
 /// The number of hexadecimal digits of a session's name, and of its token.
 pub const NAME_LENGTH: usize = 32;
 /// The size of the session page in bytes.
@@ -244,6 +247,10 @@ pub enum RequestKind {
     /// Asks for the plan for [`Request::modules`], which the program has just opened: as
     /// [`Entries`](RequestKind::Entries), from a process that has been introduced.
     LaterEntries = 10,
+    /// Asks for no answer: the connection is kept by the process and its children. Each later
+    /// message on it has a descriptor (`SCM_RIGHTS`): the other end of a socket pair, which is a
+    /// fresh connection of the process that has made the pair.
+    Branch = 11,
 }
 
 /// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native

@@ -380,8 +380,9 @@ codes! {
     /// The program ran in another network namespace
     OtherNetwork = 71 {
         cause: "A process moved into a network namespace of its own (`unshare --net`, `bwrap --unshare-net`, a container) and \
-                started the program there. The recorder listens on an abstract Unix socket, which is found in its own network \
-                namespace only.",
+                started the program there. The recorder's abstract Unix socket is found in its own network namespace only, and \
+                the one in its directory of XDG_RUNTIME_DIR, TMPDIR or /tmp could not be reached: the program has other mounts \
+                or another root directory, or the path is longer than 100 bytes.",
         consequence: "The program ran as always, and nothing of it was recorded; nor of what it started.",
         remedy: "Record inside of the namespace: `unshare --net heapledger record -- COMMAND`.",
     }
@@ -430,9 +431,9 @@ codes! {
     Sandboxed = 77 {
         cause: "The program has restricted its own system calls (seccomp, as `man`, sshd and browsers do). Any call of the \
                 recorder's could kill it, so the recorder makes none in it from then on.",
-        consequence: "Threads that it had are recorded on. New threads, children and the programs that it starts are not, and \
-                      threads do not wait for long where there is no room: what is lost is counted. Under `check` nothing \
-                      is reported any more in that process.",
+        consequence: "Its threads are recorded on, and so are new ones: all but the first twelve without stacks. Children and the \
+                      programs that it starts are not, and threads do not wait for long where there is no room: what is lost \
+                      is counted. Under `check` nothing is reported any more in that process.",
         remedy: "Turn the sandbox off for the recording, where the program has an option for it: \
                  `MAN_DISABLE_SECCOMP=1 man …`, `chromium --no-sandbox`.",
     }
@@ -614,7 +615,8 @@ codes! {
     }
     /// Stacks go through code without unwind information
     UnprovenStacks = 100 {
-        cause: "Code generated at run time (V8, HotSpot) has no unwind information: callers were found by frame pointers.",
+        cause: "Code generated at run time (V8, HotSpot) and the code of Chromium have no unwind information: callers were found \
+                by frame pointers.",
         consequence: "If that code keeps frame pointers, these stacks are right, but nothing proves it. Counts are right.",
         remedy: "Have the code keep them: `node --interpreted-frames-native-stack`, `java -XX:+PreserveFramePointer`.",
     }

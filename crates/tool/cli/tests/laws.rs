@@ -82,6 +82,7 @@ const EXPORTED: &[&str] = &[
     "pvalloc",
     "realloc",
     "reallocarray",
+    "replace_init",
     "syscall",
     "system",
     "valloc",

@@ -4,6 +4,8 @@
 //! It never waits for a client: a client that connects and does not send its request, or does not
 //! take the answer, is dropped. A ring is in the collector's inbox before its producer has it.
 
+mod branches;
+
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -28,6 +30,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use self::branches::Branches;
 use crate::error::RecordError;
 use crate::follow::Follow;
 use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
@@ -92,6 +95,7 @@ impl Broker {
             orders: receiver,
             wake: Arc::clone(&wake),
             clients: Vec::new(),
+            branches: Branches::default(),
             processes: HashMap::new(),
             images: Vec::new(),
             ended: Vec::new(),
@@ -138,6 +142,7 @@ struct State {
     orders: Receiver<Sender<()>>,
     wake: Arc<OwnedFd>,
     clients: Vec<Client>,
+    branches: Branches,
     /// The running processes, by pid.
     processes: HashMap<u32, Process>,
     /// The images, indexed by their ids.
@@ -205,6 +210,9 @@ impl State {
         // now.
         self.processes_ended(ready.processes);
         self.serve_clients(&ready.clients);
+        for connection in self.branches.take(&ready.branches) {
+            self.serve_new(connection);
+        }
         if ready.listener {
             self.accept();
         }
@@ -212,12 +220,15 @@ impl State {
     }
 
     fn wait(&self, timeout: Option<Duration>) -> Ready {
-        let fixed = [self.wake.as_fd(), self.session.listener.as_fd()];
+        let fixed = [self.wake.as_fd()];
+        let listeners = self.session.listeners();
         let clients = self.clients.iter().map(|client| client.connection.as_fd());
         let processes = self.processes.values().map(|process| process.pidfd.as_fd());
         let mut polled: Vec<PollFd<'_>> = fixed
             .into_iter()
+            .chain(listeners)
             .chain(clients)
+            .chain(self.branches.fds())
             .chain(processes)
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
@@ -231,8 +242,9 @@ impl State {
         let mut ready = polled.iter().map(|entry| !entry.revents().is_empty());
         let _ = ready.next();
         Ready {
-            listener: ready.next().unwrap_or(false),
+            listener: ready.by_ref().take(self.session.listeners().count()).filter(|is_ready| *is_ready).count() > 0,
             clients: ready.by_ref().take(self.clients.len()).collect(),
+            branches: ready.by_ref().take(self.branches.len()).collect(),
             processes: self.processes.keys().zip(ready).filter(|(_, ready)| *ready).map(|(&pid, _)| pid).collect(),
         }
     }
@@ -274,23 +286,30 @@ impl State {
     }
 
     fn accept(&mut self) {
-        loop {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match rustix::net::accept_with(&self.session.listener, flags) {
-                Ok(connection) => {
-                    if self.clients.len() == CLIENTS_MAX {
-                        self.clients.remove(0);
-                    }
-                    // A client sends its request right after connecting, so it may be there by now.
-                    if !self.serve(&connection) {
-                        self.clients.push(Client { connection, since: Instant::now() });
-                    }
+        let mut connections = Vec::new();
+        for listener in self.session.listeners() {
+            loop {
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                match rustix::net::accept_with(listener, flags) {
+                    Ok(connection) => connections.push(connection),
+                    Err(Errno::CONNABORTED | Errno::INTR) => {}
+                    // Nobody else is waiting, or there are no descriptors: then clients stay in the
+                    // backlog.
+                    Err(_) => break,
                 }
-                Err(Errno::CONNABORTED | Errno::INTR) => {}
-                // Nobody else is waiting, or there are no descriptors: then clients stay in the
-                // backlog.
-                Err(_) => return,
             }
+        }
+        connections.into_iter().for_each(|connection| self.serve_new(connection));
+    }
+
+    /// Serves a client that has just connected.
+    fn serve_new(&mut self, connection: OwnedFd) {
+        if self.clients.len() == CLIENTS_MAX {
+            self.clients.remove(0);
+        }
+        // A client sends its request right after connecting, so it may be there by now.
+        if !self.serve(&connection) {
+            self.clients.push(Client { connection, since: Instant::now() });
         }
     }
 
@@ -343,6 +362,12 @@ impl State {
                 (&self.follow, self.peer(connection.as_fd()), connection.try_clone())
             {
                 Arc::clone(follow).answer(pid, &request, connection, send);
+            }
+            return true;
+        }
+        if request.version == heapledger_wire::VERSION && request.kind == RequestKind::Branch as u32 {
+            if let Ok(kept) = connection.try_clone() {
+                self.branches.add(kept);
             }
             return true;
         }
@@ -580,6 +605,8 @@ struct Ready {
     listener: bool,
     /// True for each client that is ready, by the index in `clients`.
     clients: Vec<bool>,
+    /// The same for the branches.
+    branches: Vec<bool>,
     /// The pids of the processes that ended.
     processes: Vec<u32>,
 }

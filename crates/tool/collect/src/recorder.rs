@@ -201,7 +201,10 @@ impl<'a> Prepared<'a> {
             false => Destination::appended(file, is_sample),
         };
         let library = library()?;
-        let session = session()?;
+        let mut session = session()?;
+        if let Some(library) = &library {
+            session.listen_beside(library);
+        }
         let environment = session.to_environment(is_sample, options.usable_sizes, options.stall_timeout.is_none());
         let page = Arc::new(session_page(options, sampling.unwrap_or_default())?);
         let writer = Writer::start(destination, Some(Arc::clone(&page)))?;

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use heapledger_core::sample::Rate;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, LIBRARY_FILE_NAME, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX, USABLE_SUFFIX,
-    WAITS_SUFFIX, state,
+    ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, LIBRARY_FILE_NAME, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX, SOCKET_FILE_NAME,
+    USABLE_SUFFIX, WAITS_SUFFIX, state,
 };
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -30,7 +30,10 @@ use crate::way::Way;
 /// The parts of a session that exist before the program starts.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) listener: OwnedFd,
+    /// The socket at the abstract address.
+    listener: OwnedFd,
+    /// The one in the library's directory, if there is one.
+    listener_at_path: Option<OwnedFd>,
     pub(crate) token: [u8; NAME_LENGTH],
     name: [u8; NAME_LENGTH],
 }
@@ -40,7 +43,19 @@ impl Session {
         let name = random_digits().map_err(RecordError::session("the session's name"))?;
         let token = random_digits().map_err(RecordError::session("the session's token"))?;
         let listener = listen(&name).map_err(RecordError::session("the session's socket"))?;
-        Ok(Session { listener, token, name })
+        Ok(Session { listener, listener_at_path: None, token, name })
+    }
+
+    /// Listens in the directory of a library, too: for processes in other network namespaces.
+    /// Without that, they go unrecorded.
+    pub(crate) fn listen_beside(&mut self, library: &Library) {
+        let path = library.directory.join(SOCKET_FILE_NAME);
+        self.listener_at_path = SocketAddrUnix::new(path).and_then(|address| listen_at(&address)).ok();
+    }
+
+    /// Returns the sockets to accept connections from.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [Some(&self.listener), self.listener_at_path.as_ref()].into_iter().flatten().map(AsFd::as_fd)
     }
 
     /// Creates a session whose socket is in the network namespace of a process, which could not
@@ -88,10 +103,13 @@ impl Session {
 
 fn listen(name: &[u8; NAME_LENGTH]) -> rustix::io::Result<OwnedFd> {
     let address = [ADDRESS_PREFIX.as_bytes(), name].concat();
-    let address = SocketAddrUnix::new_abstract_name(&address)?;
+    listen_at(&SocketAddrUnix::new_abstract_name(&address)?)
+}
+
+fn listen_at(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    rustix::net::bind(&listener, &address)?;
+    rustix::net::bind(&listener, address)?;
     // If the backlog is full, connecting programs wait. The kernel limits the number (to 4,096 by
     // default).
     rustix::net::listen(&listener, 4096)?;

@@ -33,6 +33,9 @@ pub struct FileRules {
     /// for them. And the bytes of all its code.
     uncovered: Vec<(u64, u64)>,
     code_length: u64,
+    /// True if no rules are generated because there is too much code, and its functions keep frame
+    /// pointers.
+    keeps_frame_pointers: bool,
 }
 
 /// An `.eh_frame` of a file without `.eh_frame_hdr`.
@@ -137,6 +140,7 @@ impl FileRules {
         let covered = descriptions.map(|descriptions| descriptions.functions).unwrap_or_default();
         (rules.uncovered, rules.code_length) = generate::gaps(&file, &covered);
         if rules.uncovered.iter().map(|(from, to)| to - from).sum::<u64>() > UNCOVERED_MAX {
+            rules.keeps_frame_pointers = generate::are_frame_pointers_kept(&file, &rules.uncovered);
             rules.uncovered.clear();
         }
         Ok((rules, file, covered))
@@ -174,6 +178,13 @@ impl FileRules {
     /// Returns the unwind information that was generated from code without any.
     pub fn generated(&self) -> Option<&Generated> {
         self.generated.as_ref()
+    }
+
+    /// True if there is so much code without unwind information that no rules are generated for it,
+    /// and if its functions keep frame pointers: at least 49 of 50 of those in a sample that call
+    /// others.
+    pub fn keeps_frame_pointers(&self) -> bool {
+        self.keeps_frame_pointers
     }
 
     /// Returns the bytes that it takes in a table at most.

@@ -16,6 +16,7 @@
 mod code;
 mod effect;
 mod encode;
+mod frame_pointers;
 mod function;
 mod value;
 
@@ -64,6 +65,12 @@ pub(crate) fn uncovered(file: &Elf<'_>, others: &[&[u8]], covered: &[Described],
 pub(crate) fn gaps(file: &Elf<'_>, covered: &[Described]) -> (Vec<(u64, u64)>, u64) {
     let code = Code::of_sections(file);
     (code.uncovered(covered), code.length())
+}
+
+/// True if the functions in these parts of a file's code keep frame pointers, as far as a sample of
+/// them says.
+pub(crate) fn are_frame_pointers_kept(file: &Elf<'_>, parts: &[(u64, u64)]) -> bool {
+    frame_pointers::are_kept(&Code::of_sections(file), parts)
 }
 
 /// Returns the rules of the instructions that no description covers, in order.

@@ -81,6 +81,7 @@ impl MappedModule<'_> {
             path_length: self.path.len() as u64,
             found,
             generated,
+            keeps_frame_pointers: self.rules.keeps_frame_pointers().into(),
         })
     }
 }

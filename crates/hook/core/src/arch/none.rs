@@ -33,6 +33,9 @@ pub mod nr {
     pub const SOCKET: usize = usize::MAX;
     pub const CONNECT: usize = usize::MAX;
     pub const SENDTO: usize = usize::MAX;
+    pub const RECVFROM: usize = usize::MAX;
+    pub const SENDMSG: usize = usize::MAX;
+    pub const SOCKETPAIR: usize = usize::MAX;
     pub const RECVMSG: usize = usize::MAX;
     pub const SETSOCKOPT: usize = usize::MAX;
     pub const GETSOCKOPT: usize = usize::MAX;

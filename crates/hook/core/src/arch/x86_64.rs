@@ -35,7 +35,10 @@ pub mod nr {
     pub const SOCKET: usize = 41;
     pub const CONNECT: usize = 42;
     pub const SENDTO: usize = 44;
+    pub const RECVFROM: usize = 45;
+    pub const SENDMSG: usize = 46;
     pub const RECVMSG: usize = 47;
+    pub const SOCKETPAIR: usize = 53;
     pub const SETSOCKOPT: usize = 54;
     pub const GETSOCKOPT: usize = 55;
     pub const CLONE: usize = 56;

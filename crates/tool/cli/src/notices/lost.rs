@@ -123,7 +123,7 @@ pub(crate) fn sandboxed(recording: &Recording<'_>) -> Option<String> {
     let has_one = |image: ImageId| recording.annotations(image).flatten().any(|annotation| is_one(&annotation));
     let number = recording.images().iter().filter(|image| has_one(image.image)).count() as u64;
     let programs = counted(number, "program has put itself in a sandbox", "programs have put themselves in sandboxes");
-    (number > 0).then(|| format!("{programs}: what is new in there, threads, children and programs, is not recorded"))
+    (number > 0).then(|| format!("{programs}: children that they fork in there, and programs, are not recorded"))
 }
 
 /// Marks a figure counted call by call as a lower bound, if calls were lost.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::arenas::allocator;
 use crate::harness::{Build, Job, Scratch, build, exited, installed, number};
 use crate::hooks;
+use crate::truth::agrees;
 
 /// Returns the counts that the library wrote: one process's.
 fn written(file: &Path) -> Value {
@@ -88,6 +89,64 @@ fn a_library_over_our_allocator() {
     assert_eq!(outcome.status, exited(0), "{outcome:?}");
     let counts = written(&file);
     assert_eq!((number(&counts, "arenas"), number(&counts, "arena_blocks")), (3, 4 * 200 + 5 + 3), "{counts}");
+}
+
+/// Returns a job of a program that is built with replace-malloc, over our allocator, and that asks
+/// the preload library for functions.
+fn asking(work: &str) -> Job {
+    Job::fixture("replace_built", work).variable("ALLOCATOR", allocator())
+}
+
+/// The program's malloc is not ours, and its entries are redirected as well: each call is one
+/// event.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_program_that_asks_is_recorded() {
+    agrees(asking, "5000");
+}
+
+/// Hooks run in such a program, where no entry is redirected: a library of the protocol sees each
+/// call once, also if the user has preloaded it, and the program would have asked it without us.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn hooks_run_in_a_program_that_asks() {
+    let scratch = Scratch::new();
+    let (library, work) = (build("replace_malloc", Build::Module), 1000);
+    let job = asking("1000");
+    let bare = job.bare();
+    let check = |file: &Path, what: &str| {
+        // The command itself may have the library, and write its own counts at its end.
+        let text = fs::read_to_string(file).unwrap();
+        let counts: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        // `posix_memalign` is derived from `memalign`; blocks of arenas are counted apart.
+        let seen = ["allocations", "reallocations", "aligned", "frees", "arena_blocks", "arenas"];
+        let seen = seen.map(|name| number(&counts, name));
+        assert_eq!(seen, [2 * work, work, work, 3 * work, work, 1], "{what}: {counts}");
+    };
+    let file = scratch.file("hook");
+    let outcome = job.clone().variable("COUNTS", &file).launched("run", &[&library]).outcome();
+    assert_eq!(outcome, bare);
+    check(&file, "as a hook");
+
+    let file = scratch.file("preloaded");
+    let preloaded = |file: &Path| asking("1000").variable("COUNTS", file).variable("LD_PRELOAD", &library);
+    assert_eq!(preloaded(&file).bare(), bare);
+    check(&file, "by itself");
+    let file = scratch.file("recorded");
+    let (outcome, recording) = preloaded(&file).recorded(&scratch);
+    assert_eq!(outcome, bare);
+    recording.assert_whole().assert_adds_up();
+    check(&file, "recorded");
+    assert_eq!(recording.total("reallocations"), work, "{recording:?}");
+}
+
+/// The checks run in such a program, and find nothing wrong.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_program_that_asks_is_checked() {
+    let bare = asking("1000").bare();
+    let checked = asking("1000").launched("check", &[]).outcome();
+    assert_eq!((checked.status, &checked.stdout), (bare.status, &bare.stdout), "{checked:?}");
 }
 
 /// A process hosts one such library.

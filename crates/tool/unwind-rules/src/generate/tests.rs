@@ -263,3 +263,14 @@ fn skipped(why: &str) {
     assert!(std::env::var_os("HEAPLEDGER_NO_SKIP").is_none_or(|value| value != "1"), "may not be skipped: {why}");
     std::io::Write::write_all(&mut std::io::stderr(), format!("skipped: {why}\n").as_bytes()).unwrap();
 }
+
+/// A file of a browser has more code without unwind information than is followed; its functions
+/// keep frame pointers. Debian's, if it is installed.
+#[test]
+fn frame_pointers_of_a_browser() {
+    let path = Path::new("/usr/lib/chromium/chromium");
+    let Ok(rules) = FileRules::read_found(path) else {
+        return println!("skipped: no {}", path.display());
+    };
+    assert!(rules.keeps_frame_pointers());
+}
