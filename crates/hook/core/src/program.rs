@@ -26,7 +26,7 @@ pub enum Program<'head> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Obstacle {
-    /// It has no dynamic linker.
+    /// It has no dynamic linker, and no allocator that is known.
     Static = 1,
     /// It runs with other rights than its caller.
     OtherRights = 2,
@@ -50,6 +50,24 @@ pub enum Obstacle {
     OtherSession = 93,
     /// It was recorded, but functions of an allocator inside of it were not redirected.
     NotRedirected = 97,
+    /// It has no dynamic linker, and the recorder could not be placed into it.
+    NotFollowed = 122,
+}
+
+impl Obstacle {
+    /// Returns the obstacle with this number, of those for which the recorder does not follow a
+    /// process into a program.
+    pub fn of_followed(number: u16) -> Option<Obstacle> {
+        let all = [
+            Obstacle::Static,
+            Obstacle::OtherRights,
+            Obstacle::OtherMachine,
+            Obstacle::OtherLibrary,
+            Obstacle::LibraryUnreadable,
+            Obstacle::NotFollowed,
+        ];
+        all.into_iter().find(|obstacle| *obstacle as u16 == number)
+    }
 }
 
 /// True if a file with this mode, owner and group runs with rights that a caller with this user and

@@ -50,7 +50,12 @@ pub struct ThreadSlot {
     /// a tool knows which threads return to the library's code.
     pub inside: AtomicU64,
     countdown: [AtomicU64; 5],
+    /// The address of memory of [`EXEC_STACK_LENGTH`] bytes; 0 if there is none yet.
+    exec_stack: AtomicUsize,
 }
+
+/// The bytes of a stack for calls of execve(2): signal handlers may run there.
+const EXEC_STACK_LENGTH: usize = 64 << 10;
 
 const _: () = assert!(size_of::<ThreadSlot>() == 1 << SLOT_LENGTH_BITS);
 
@@ -64,6 +69,7 @@ impl ThreadSlot {
             site: AtomicU64::new(0),
             inside: AtomicU64::new(0),
             countdown: [const { AtomicU64::new(0) }; 5],
+            exec_stack: AtomicUsize::new(0),
         }
     }
 
@@ -184,6 +190,45 @@ pub fn has_slot() -> bool {
 /// musl 1.2 (the id follows six words), and of glibc from 2.11 on (the id follows the head of 704
 /// bytes and two words).
 pub fn find_thread_ids() {
+    let found = own_id_at();
+    ARE_IDS_WANTED.store(found.is_none(), Ordering::Relaxed);
+    if let Some(distance) = found {
+        current().id.store(sys::thread_id(), Ordering::Relaxed);
+        THREAD_ID_AT.store(distance, Ordering::Relaxed);
+    }
+}
+
+/// True if the calling thread's descriptor has its id. That of a child of vfork(2) has its
+/// parent's.
+pub fn has_own_thread_id() -> bool {
+    own_id_at().is_some()
+}
+
+/// Returns the end of a stack on which the calling thread is to make a call of execve(2); 0 if that
+/// is to be its own, where `stack_pointer` leads.
+///
+/// A child of vfork(2) gets another stack: musl's posix_spawn(3) runs one on a small stack. It has
+/// the thread pointer of the thread that made it, and so the memory that this thread keeps. The
+/// thread does not run meanwhile.
+pub fn exec_stack(stack_pointer: usize) -> usize {
+    let thread = arch::thread_pointer();
+    let is_vfork_child = match THREAD_ID_AT.load(Ordering::Relaxed) {
+        0 => !has_own_thread_id(),
+        at => thread_id(thread, at) != sys::thread_id(),
+    };
+    let Some(slot) = find(thread).filter(|_| is_vfork_child) else { return 0 };
+    let mut stack = slot.exec_stack.load(Ordering::Relaxed);
+    if stack == 0 {
+        let Ok(mapped) = sys::map_private(EXEC_STACK_LENGTH) else { return 0 };
+        stack = mapped.expose_provenance();
+        slot.exec_stack.store(stack, Ordering::Relaxed);
+    }
+    // A signal handler has interrupted such a call.
+    if (stack..stack + EXEC_STACK_LENGTH).contains(&stack_pointer) { 0 } else { stack + EXEC_STACK_LENGTH }
+}
+
+/// Returns the distance from the thread pointer to the id of the calling thread.
+fn own_id_at() -> Option<usize> {
     const OF_MUSL: usize = 0x30;
     const OF_GLIBC: usize = 0x2d0;
     let (thread, own) = (arch::thread_pointer(), sys::thread_id());
@@ -193,12 +238,7 @@ pub fn find_thread_ids() {
         let read = sys::read_own_pieces(&[[thread.wrapping_add(*distance) as u64, 8]], &mut word);
         read == 8 && word[0] as u32 == own
     };
-    let found = [OF_MUSL, OF_GLIBC].into_iter().find(is_at);
-    ARE_IDS_WANTED.store(found.is_none(), Ordering::Relaxed);
-    if let Some(distance) = found {
-        current().id.store(own, Ordering::Relaxed);
-        THREAD_ID_AT.store(distance, Ordering::Relaxed);
-    }
+    [OF_MUSL, OF_GLIBC].into_iter().find(is_at)
 }
 
 /// Returns the word at a distance from the thread pointer.

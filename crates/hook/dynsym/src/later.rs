@@ -89,6 +89,26 @@ impl LinkerEvents {
         }
         self.note_last(&objects, first);
     }
+
+    /// True if an object with this distance of its addresses from those of its file is mapped, and
+    /// `is_it` says so, given the path by which it was loaded.
+    ///
+    /// # Safety
+    ///
+    /// See [`LinkerEvents::mapped`].
+    pub unsafe fn has_object(&self, bias: u64, mut is_it: impl FnMut(&CStr) -> bool) -> bool {
+        let debug = self.debug.load(Ordering::Relaxed).cast_const();
+        // SAFETY: `as_ref` requires null or a live structure: the dynamic linker's own. This thread
+        // holds the lock under which it is changed.
+        let Some(debug) = (unsafe { debug.as_ref() }) else { return false };
+        // SAFETY: `at_start` requires that nobody loads or unloads an object meanwhile: this thread
+        // holds the lock of loading, by this function's `# Safety`.
+        let objects = unsafe { Objects::at_start() };
+        let mut there = objects.iter_from(debug.map).filter(|object| object.bias == bias && !object.name.is_null());
+        // SAFETY: `l_name` is a NUL-terminated string that lives as long as the entry; it was just
+        // found not to be null.
+        there.any(|object| is_it(unsafe { CStr::from_ptr(object.name) }))
+    }
 }
 
 impl Default for LinkerEvents {

@@ -8,6 +8,7 @@ use heapledger_wire::VERSION;
 use heapledger_wire::placed::{Description, Slots};
 
 use crate::exec;
+use crate::later;
 use crate::start::PARAMETERS;
 
 /// The description by which the tool finds all else.
@@ -26,4 +27,5 @@ pub static heapledger_placed: Description = Description {
         length: 1 << thread_slots::SLOT_LENGTH_BITS,
         inside_at: offset_of!(ThreadSlot, inside) as u64,
     },
+    linker_event: later::EVENT,
 };

@@ -1,27 +1,30 @@
 //! Programs that the program executes: the recorder follows it there.
 //!
-//! The system call execve of the program's C library is replaced by a call of [`THUNK`]. Nothing is
-//! added to the environment: the recorder traces the process until it has executed the other
-//! program, and does there whatever is needed to record that.
+//! The system calls execve and execveat of the C library are replaced by calls of [`THUNK`].
+//! Nothing is added to the environment: the recorder traces the process until it has executed the
+//! other program, and does there whatever is needed to record that.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char};
+use core::ptr;
 
 use heapledger_core::arch::{self, nr};
 use heapledger_core::program::Obstacle;
 use heapledger_core::{sandbox, sys, thread_slots};
-use heapledger_recorder::follow::follow;
+use heapledger_recorder::follow::{Executor, follow, follow_from};
 use heapledger_recorder::hook::processes::{self, Exec};
 use heapledger_recorder::session;
 
-use crate::start::heapledger_placed_starts;
+use crate::start::{heapledger_placed_starts, session_to_be_joined};
 
 /// The thunk to which the system call leads. It is not to be called otherwise.
 pub(crate) const THUNK: unsafe extern "C" fn() = thunk;
 
-/// Makes the system call execve, with the arguments that it has there, and returns its result.
+/// Makes the system call whose number is in rax, execve or execveat, with the arguments that it has
+/// there, and returns its result.
 /// Changes the registers that a system call changes, and no others; the stack may have any
-/// alignment, and the caller has left the red zone.
+/// alignment, and the caller has left the red zone. Uses less than 512 bytes of it in a child of
+/// vfork(2).
 #[unsafe(naked)]
 unsafe extern "C" fn thunk() {
     naked_asm!(
@@ -31,29 +34,36 @@ unsafe extern "C" fn thunk() {
         "push r8",
         "push r9",
         "push r10",
+        "push rax",
         "push rbp",
         "mov rbp, rsp",
-        "and rsp, -16",
         "sub rsp, 128",
-        "movups xmmword ptr [rsp], xmm0",
-        "movups xmmword ptr [rsp + 16], xmm1",
-        "movups xmmword ptr [rsp + 32], xmm2",
-        "movups xmmword ptr [rsp + 48], xmm3",
-        "movups xmmword ptr [rsp + 64], xmm4",
-        "movups xmmword ptr [rsp + 80], xmm5",
-        "movups xmmword ptr [rsp + 96], xmm6",
-        "movups xmmword ptr [rsp + 112], xmm7",
+        "and rsp, -16",
+        "movups xmmword ptr [rbp - 128], xmm0",
+        "movups xmmword ptr [rbp - 112], xmm1",
+        "movups xmmword ptr [rbp - 96], xmm2",
+        "movups xmmword ptr [rbp - 80], xmm3",
+        "movups xmmword ptr [rbp - 64], xmm4",
+        "movups xmmword ptr [rbp - 48], xmm5",
+        "movups xmmword ptr [rbp - 32], xmm6",
+        "movups xmmword ptr [rbp - 16], xmm7",
+        "mov rdi, rsp",
+        "call {exec_stack}",
+        "test rax, rax",
+        "cmovnz rsp, rax",
+        "lea rdi, [rbp + 8]",
         "call {execute}",
-        "movups xmm0, xmmword ptr [rsp]",
-        "movups xmm1, xmmword ptr [rsp + 16]",
-        "movups xmm2, xmmword ptr [rsp + 32]",
-        "movups xmm3, xmmword ptr [rsp + 48]",
-        "movups xmm4, xmmword ptr [rsp + 64]",
-        "movups xmm5, xmmword ptr [rsp + 80]",
-        "movups xmm6, xmmword ptr [rsp + 96]",
-        "movups xmm7, xmmword ptr [rsp + 112]",
+        "movups xmm0, xmmword ptr [rbp - 128]",
+        "movups xmm1, xmmword ptr [rbp - 112]",
+        "movups xmm2, xmmword ptr [rbp - 96]",
+        "movups xmm3, xmmword ptr [rbp - 80]",
+        "movups xmm4, xmmword ptr [rbp - 64]",
+        "movups xmm5, xmmword ptr [rbp - 48]",
+        "movups xmm6, xmmword ptr [rbp - 32]",
+        "movups xmm7, xmmword ptr [rbp - 16]",
         "mov rsp, rbp",
         "pop rbp",
+        "lea rsp, [rsp + 8]",
         "pop r10",
         "pop r9",
         "pop r8",
@@ -62,27 +72,103 @@ unsafe extern "C" fn thunk() {
         "pop rdi",
         "ret",
         execute = sym execute,
+        exec_stack = sym exec_stack,
     )
+}
+
+/// Returns the end of the stack for [`execute`]; 0 if that is the caller's own.
+extern "C" fn exec_stack(stack_pointer: usize) -> usize {
+    thread_slots::exec_stack(stack_pointer)
+}
+
+/// A system call, as the thunk has pushed its registers.
+#[repr(C)]
+struct Call {
+    number: usize,
+    r10: usize,
+    r9: usize,
+    r8: usize,
+    rdx: usize,
+    rsi: usize,
+    rdi: usize,
+}
+
+/// A path that is made for the recorder: that of a file below an open directory.
+struct Path {
+    bytes: [u8; PATH_MAX],
+    length: usize,
+}
+
+/// The most bytes of such a path.
+const PATH_MAX: usize = 512;
+
+impl Path {
+    /// Returns the address of the path of a call's program, as a NUL-terminated text. `None` if it
+    /// is too long, or cannot be read.
+    fn of(&mut self, call: &Call) -> Option<usize> {
+        const AT_FDCWD: i32 = -100;
+        if call.number == nr::EXECVE {
+            return Some(call.rdi);
+        }
+        let directory = call.rdi as i32;
+        // By the kernel: it may be no address.
+        let mut words = [0_u64; PATH_MAX / 8];
+        let read = sys::read_own_pieces(&[[call.rsi as u64, PATH_MAX as u64]], &mut words);
+        let bytes = words.iter().flat_map(|word| word.to_ne_bytes()).take(read);
+        let length = bytes.clone().position(|byte| byte == 0)?;
+        if directory == AT_FDCWD || directory < 0 || bytes.clone().next() == Some(b'/') {
+            return Some(call.rsi);
+        }
+        let number = directory.unsigned_abs();
+        let digits = (0..=number.checked_ilog10().unwrap_or(0)).rev();
+        self.put(b"/proc/self/fd/".iter().copied());
+        self.put(digits.map(|exponent| b'0' + (number / 10_u32.pow(exponent) % 10) as u8));
+        self.put([b'/'].into_iter().take(length));
+        self.put(bytes.take(length));
+        (self.length < PATH_MAX).then(|| self.bytes.as_ptr().expose_provenance())
+    }
+
+    fn put(&mut self, bytes: impl Iterator<Item = u8>) {
+        for byte in bytes {
+            if let Some(to) = self.bytes.get_mut(self.length) {
+                *to = byte;
+                self.length += 1;
+            }
+        }
+    }
 }
 
 /// Executes another program, if the kernel does; returns its error otherwise.
 ///
 /// # Safety
 ///
-/// The arguments are those of a call of execve(2) that the program makes.
-unsafe extern "C" fn execute(path: *const c_char, arguments: usize, environment: usize) -> isize {
-    heapledger_placed_starts();
+/// The call is one that the program makes.
+unsafe extern "C" fn execute(registers: &Call) -> isize {
+    let mut made = Path { bytes: [0; PATH_MAX], length: 0 };
+    let path = made.of(registers);
     let call = || {
+        let &Call { number, r10, r9, r8, rdx, rsi, rdi } = registers;
         // SAFETY: the program makes this call, with these arguments; if it succeeds, nothing of
         // this process is left. In a sandbox it is made as well.
-        unsafe { arch::syscall(nr::EXECVE, [path.addr(), arguments, environment, 0, 0, 0]) }
+        unsafe { arch::syscall(number, [rdi, rsi, rdx, r10, r8, r9]) }
     };
+    let Some(path) = path else { return call() };
+    if let Some(address) = session_to_be_joined() {
+        // Nothing is announced: the process does not belong to the session.
+        let followed = follow_from(address, path as u64, Executor::Caller);
+        let error = call();
+        if let Ok(follower) = followed {
+            follower.stop();
+        }
+        return error;
+    }
+    heapledger_placed_starts();
     if sandbox::is_entered() || !session::is_on() || !thread_slots::has_slot() {
         return call();
     }
     let since = arch::ticks();
-    let followed = follow(path.addr() as u64);
-    let obstacle = followed.as_ref().err().and_then(|&number| obstacle(number));
+    let followed = follow(path as u64, Executor::Caller);
+    let obstacle = followed.as_ref().err().and_then(|&number| Obstacle::of_followed(number));
     // Without an answer, it is not known what the path is, or whether there is one.
     let is_announced = followed.is_ok() || obstacle.is_some();
     let pid = sys::process_id();
@@ -90,7 +176,7 @@ unsafe extern "C" fn execute(path: *const c_char, arguments: usize, environment:
         // A forked child that has made no call of a redirected entry.
         with_guard(processes::child_begins);
         // SAFETY: the recorder has read a NUL-terminated string there.
-        let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+        let path = unsafe { CStr::from_ptr(ptr::with_exposed_provenance::<c_char>(path)) }.to_bytes();
         with_guard(|sp| processes::exec_begins(Exec { pid, obstacle, is_tight: false, since, path }, sp));
     }
     let error = call();
@@ -101,12 +187,6 @@ unsafe extern "C" fn execute(path: *const c_char, arguments: usize, environment:
         with_guard(|sp| processes::exec_failed(pid, sp));
     }
     error
-}
-
-/// Returns the obstacle of this number, of those that a file tells.
-fn obstacle(number: u16) -> Option<Obstacle> {
-    let all = [Obstacle::Static, Obstacle::OtherRights, Obstacle::OtherMachine, Obstacle::OtherLibrary];
-    all.into_iter().find(|obstacle| *obstacle as u16 == number)
 }
 
 /// Runs a function with an address in its frame, below which there is a word that does not change

@@ -23,6 +23,28 @@ pub(crate) static PARAMETERS: ParametersCell = ParametersCell(UnsafeCell::new(Pa
 /// The process, in the upper half, and the thread that starts, or has started; 0 before.
 static STARTER: AtomicU64 = AtomicU64::new(0);
 
+/// Returns the address of the session, if this process has not begun to join it, and is a child of
+/// vfork(2): the recorder would take it for its parent, whose memory it uses.
+pub(crate) fn session_to_be_joined() -> Option<Address> {
+    if STARTER.load(Ordering::Acquire) != 0 || thread_slots::has_own_thread_id() {
+        return None;
+    }
+    // Volatile, since the compiler does not know that the tool has written them.
+    // SAFETY: a static of ours, which nobody writes any more.
+    let parameters = unsafe { PARAMETERS.0.get().read_volatile() };
+    Address::parse(parameters.address())
+}
+
+/// Returns `r_state` of the dynamic linker; `None` if it has none.
+pub(crate) fn linker_state() -> Option<u32> {
+    // Volatile, since the compiler does not know that the tool has written them.
+    // SAFETY: a static of ours, which nobody writes any more.
+    let at = unsafe { (&raw const (*PARAMETERS.0.get()).linker_state).read_volatile() };
+    // SAFETY: 0, or the address of an integer of the dynamic linker, which stays, and which the
+    // calling thread alone changes: it is in the linker, which has called.
+    (at != 0).then(|| unsafe { core::ptr::with_exposed_provenance::<u32>(at as usize).read_volatile() })
+}
+
 /// Joins the session, at the first call of a redirected entry; other threads wait until it is done.
 ///
 /// A child that is forked meanwhile has no thread that would end it: its calls are passed through.

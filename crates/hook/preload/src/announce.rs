@@ -4,7 +4,9 @@
 use core::ffi::c_int;
 use core::ptr;
 
+use heapledger_core::program::Obstacle;
 use heapledger_core::{arch, sandbox, sys};
+use heapledger_recorder::follow::{Executor, Follower, follow};
 use heapledger_recorder::hook::processes::{self, Exec};
 
 use crate::additions::for_child;
@@ -19,9 +21,13 @@ pub(crate) fn replaced(environment: Environment, child: Child, exec: impl FnOnce
     let since = ticks();
     let mut found = ChildPath::default();
     let (environment, status) = for_child(environment, child, &mut found);
+    let (status, follower) = followed(status, child, &mut found, Executor::Caller);
     let pid = sys::process_id();
     announce(status, pid, since, found.path());
     let result = around_exec(|| exec(environment));
+    if let Some(follower) = follower {
+        follower.stop();
+    }
     if !matches!(status, ChildStatus::Unobserved) {
         with_guard(|sp| processes::exec_failed(pid, sp));
     }
@@ -40,7 +46,11 @@ pub(crate) fn spawned(
     let (mut found, mut own) = (ChildPath::default(), 0);
     let (environment, status) = for_child(environment, child, &mut found);
     let pid = if pid.is_null() { &raw mut own } else { pid };
+    let (status, follower) = followed(status, child, &mut found, Executor::Child);
     let result = spawn(pid, environment);
+    if let Some(follower) = follower {
+        follower.stop();
+    }
     if result == 0 {
         // SAFETY: the C library has written it; it is ours, or memory that the program gave for
         // that purpose.
@@ -48,6 +58,32 @@ pub(crate) fn spawned(
         announce(status, pid.unsigned_abs(), since, found.path());
     }
     result
+}
+
+/// Asks the recorder to follow a process into a program that is statically linked, for which
+/// nothing can be added to the environment. Returns what becomes of the child then. For all other
+/// programs, nothing is done.
+pub(crate) fn followed(
+    status: ChildStatus,
+    child: Child,
+    found: &mut ChildPath,
+    executor: Executor,
+) -> (ChildStatus, Option<Follower>) {
+    if !matches!(status, ChildStatus::Unrecorded(Obstacle::Static)) {
+        return (status, None);
+    }
+    let path = match child {
+        // As the program gave it: it may be longer than what is kept.
+        Child::At(path) => Some(path.cast()),
+        _ => found.text(),
+    };
+    match path.map_or(Err(0), |path| follow(path.addr() as u64, executor)) {
+        Ok(follower) => (ChildStatus::Recorded, Some(follower)),
+        Err(number) => {
+            let obstacle = Obstacle::of_followed(number).unwrap_or(Obstacle::NotFollowed);
+            (ChildStatus::Unrecorded(obstacle), None)
+        }
+    }
 }
 
 /// Returns the time stamp; 0 in a sandbox, since strict mode forbids reading it.

@@ -37,6 +37,12 @@ impl ChildPath {
         self.bytes.get(..self.length).unwrap_or(&[])
     }
 
+    /// Returns the address of the path as a NUL-terminated text; `None` if it was cut off.
+    pub(crate) fn text(&mut self) -> Option<*const u8> {
+        *self.bytes.get_mut(self.length)? = 0;
+        Some(self.bytes.as_ptr())
+    }
+
     /// Keeps the name by which the caller starts the program, without looking for the file.
     pub(crate) fn keep_as_named(&mut self, child: Child) {
         if let Child::At(name) | Child::InPath(name) | Child::Below(_, name) = child

@@ -8,7 +8,6 @@
 //! again at the same address is kept. Other modules of the process, and libraries in namespaces of
 //! `dlmopen`, are not looked at.
 
-use core::arch::naked_asm;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,62 +50,7 @@ pub(crate) unsafe fn watch() -> bool {
     breakpoint != 0 && unsafe { watch_linker(breakpoint, (linker_event as *const ()).expose_provenance() as u64) }
 }
 
-/// The function for debuggers. Restores every register that a C function may change, but rflags and
-/// those vector registers that this loaded object does not use: see the thunk of `hook/redirect`.
-#[unsafe(naked)]
-unsafe extern "C" fn linker_event() {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rbp",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset rbp, 0",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        "push rax",
-        "push rcx",
-        "push rdx",
-        "push rsi",
-        "push rdi",
-        "push r8",
-        "push r9",
-        "push r10",
-        "push r11",
-        "sub rsp, 136",
-        "and rsp, -16",
-        "movups xmmword ptr [rsp], xmm0",
-        "movups xmmword ptr [rsp + 16], xmm1",
-        "movups xmmword ptr [rsp + 32], xmm2",
-        "movups xmmword ptr [rsp + 48], xmm3",
-        "movups xmmword ptr [rsp + 64], xmm4",
-        "movups xmmword ptr [rsp + 80], xmm5",
-        "movups xmmword ptr [rsp + 96], xmm6",
-        "movups xmmword ptr [rsp + 112], xmm7",
-        "call {redirect}",
-        "movups xmm0, xmmword ptr [rsp]",
-        "movups xmm1, xmmword ptr [rsp + 16]",
-        "movups xmm2, xmmword ptr [rsp + 32]",
-        "movups xmm3, xmmword ptr [rsp + 48]",
-        "movups xmm4, xmmword ptr [rsp + 64]",
-        "movups xmm5, xmmword ptr [rsp + 80]",
-        "movups xmm6, xmmword ptr [rsp + 96]",
-        "movups xmm7, xmmword ptr [rsp + 112]",
-        "lea rsp, [rbp - 72]",
-        "pop r11",
-        "pop r10",
-        "pop r9",
-        "pop r8",
-        "pop rdi",
-        "pop rsi",
-        "pop rdx",
-        "pop rcx",
-        "pop rax",
-        "pop rbp",
-        ".cfi_def_cfa rsp, 8",
-        "ret",
-        ".cfi_endproc",
-        redirect = sym linker_calls,
-    )
-}
+heapledger_redirect::linker_event!(linker_event calls linker_calls);
 
 /// A new library.
 #[derive(Clone, Copy)]
@@ -196,13 +140,18 @@ fn ask(batch: &Batch) -> Option<bool> {
     }
     let mut installed = None;
     let answer = request_later_entries(thunk_address(), &addresses, |with_allocator, fd, length| {
-        let with_allocator = batch.iter().enumerate().filter(|(index, _)| with_allocator >> index & 1 != 0);
-        let key = key(with_allocator.map(|(_, library)| library));
+        let has_allocator = |index: usize| with_allocator >> index & 1 != 0;
+        let with_allocator = || batch.iter().enumerate().filter(|(index, _)| has_allocator(*index));
+        let key = key(with_allocator().map(|(_, library)| library));
+        let mut files = [(0, 0); MODULES_MAX];
+        for (to, (_, library)) in files.iter_mut().zip(with_allocator()) {
+            *to = (library.file, library.bias);
+        }
         // SAFETY: `install` requires a plan for this process, which the recorder has made while
         // this thread waited; code that no thread is in or can get to: the libraries have just been
         // mapped, and nobody else knows of them yet; and one user of the table, which has the
         // linker's lock.
-        let count = unsafe { KEPT.install(key, fd, length) };
+        let count = unsafe { KEPT.install(key, &files, fd, length, &is_loaded) };
         installed = Some(count);
         count
     });
@@ -211,6 +160,15 @@ fn ask(batch: &Batch) -> Option<bool> {
         note_without(library.file);
     }
     if installed == Some(0) { None } else { Some(answer.missed == 0) }
+}
+
+/// True if a file is mapped as a module at a distance from its own addresses, or may be. Called in
+/// a call of the dynamic linker.
+fn is_loaded((file, bias): (u64, u64)) -> bool {
+    // One whose file is gone may be any.
+    let is_it = |path: &CStr| file_identity(path).is_none_or(|found| found == file);
+    // SAFETY: `has_object` requires what `linker_calls` is given.
+    unsafe { EVENTS.has_object(bias, is_it) }
 }
 
 /// True if a file is known to have no allocator.

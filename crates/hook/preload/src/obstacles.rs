@@ -20,8 +20,9 @@ pub(crate) fn obstacle(child: Child, found: &mut ChildPath) -> Option<Obstacle> 
     match child {
         // The shell: it is started even if it will not be recorded.
         Child::Any => {
-            of_file(c"/bin/sh".as_ptr().cast(), 4, found);
-            None
+            found.keep(b"/bin/sh");
+            let obstacle = of_file(c"/bin/sh".as_ptr().cast(), 4, found).flatten();
+            obstacle.filter(|obstacle| *obstacle == Obstacle::Static)
         }
         Child::At(path) => at(path, found),
         Child::Below(directory, path) => {

@@ -3,9 +3,10 @@
 use core::ffi::{CStr, c_char};
 
 use heapledger_core::sys;
+use heapledger_recorder::follow::Executor;
 
 use crate::additions::Added;
-use crate::announce::{self, announce};
+use crate::announce::{self, announce, followed};
 use crate::child::{Child, ChildPath};
 use crate::environment::environ;
 
@@ -18,12 +19,21 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     if command.is_null() {
         return start(command);
     }
-    let added = match Added::new(environ(), Child::Any, &mut ChildPath::default()) {
+    let mut found = ChildPath::default();
+    let added = match Added::new(environ(), Child::Any, &mut found) {
         Ok(added) => added,
         Err(status) => {
-            // The shell's process is not known.
-            announce(status, 0, announce::ticks(), b"/bin/sh");
-            return start(command);
+            let (status, follower) = followed(status, Child::Any, &mut found, Executor::Child);
+            let Some(follower) = follower else {
+                // The shell's process is not known.
+                announce(status, 0, announce::ticks(), b"/bin/sh");
+                return start(command);
+            };
+            // `system` returns when the shell has ended, which the recorder has to be told of
+            // nothing: it has left this thread when the shell was made.
+            let result = start(command);
+            follower.stop();
+            return result;
         }
     };
     // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: `command` is not null, and

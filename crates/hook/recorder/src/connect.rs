@@ -23,7 +23,7 @@ use heapledger_wire::session::{
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
 
-pub use entries::{LaterEntries, request_entries, request_later_entries, set_entries_missed};
+pub use entries::{LaterEntries, request_entries, request_later_entries, request_redirection, set_entries_missed};
 pub(crate) use modules::request_modules;
 
 use crate::rings;

@@ -44,6 +44,6 @@ pub use calls::{set_own_code, set_request_handler, set_start};
 #[cfg(target_arch = "x86_64")]
 pub use install::{activate, install};
 #[cfg(target_arch = "x86_64")]
-pub use later::KeptPlans;
+pub use later::{IsLoaded, KeptPlans};
 #[cfg(target_arch = "x86_64")]
 pub use linker::watch_linker;

@@ -1,18 +1,9 @@
-//! The function by which the dynamic linker tells a debugger that it loads or unloads modules.
-//!
-//! `_dl_debug_state` does nothing: debuggers put a breakpoint there (`r_brk` of `<link.h>`). The
-//! linker calls it before it maps the first module of a `dlopen`, again when all are mapped and
-//! none is relocated yet, and before and after it unmaps modules. So a jump in its place sees each
-//! module before any of its code runs.
+//! Watches the dynamic linker: see [`heapledger_wire::linker`].
 
+use heapledger_wire::linker::{LINKER_FUNCTION_LENGTH as LENGTH, replaceable};
 use heapledger_wire::redirection::Jump;
 
 use crate::install::{Memory, is_there};
-
-/// The most bytes of the function that are looked at.
-const LENGTH: usize = 16;
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-const RET: u8 = 0xc3;
 
 /// Makes the dynamic linker's function at this address jump to another one, and returns true.
 /// Returns false, and changes nothing, if it does not consist of a `ret` with enough room behind
@@ -42,34 +33,72 @@ pub unsafe fn watch_linker(breakpoint: u64, function: u64) -> bool {
     unsafe { Memory::open().write(&jump) && is_there(address, &jump.jump) }
 }
 
-/// Returns the number of bytes before the function's `ret`, and as many bytes from there on as a
-/// jump takes. `None` if there is another instruction, or not enough padding.
-fn replaceable(bytes: &[u8; LENGTH]) -> Option<(usize, &[u8])> {
-    let skipped = if bytes.starts_with(&ENDBR64) { ENDBR64.len() } else { 0 };
-    let body = bytes.get(skipped..)?;
-    let padding = body.strip_prefix(&[RET])?;
-    let mut covered = 0;
-    while covered + 1 < Jump::LENGTH {
-        covered += padding_length(padding.get(covered..)?)?;
-    }
-    Some((skipped, body.get(..Jump::LENGTH)?))
-}
-
-/// Returns the length of an instruction that compilers fill gaps with: a breakpoint, or one of the
-/// forms of `nop` (AMD64 Architecture Programmer's Manual, volume 3).
-fn padding_length(bytes: &[u8]) -> Option<usize> {
-    let prefixes = bytes.iter().take_while(|&&byte| byte == 0x66 || byte == 0x2e).count();
-    let rest = match bytes.get(prefixes..)? {
-        [0xcc, ..] if prefixes == 0 => 1,
-        [0x90, ..] => 1,
-        [0x0f, 0x1f, 0x00, ..] => 3,
-        [0x0f, 0x1f, 0x40, ..] => 4,
-        [0x0f, 0x1f, 0x44, ..] => 5,
-        [0x0f, 0x1f, 0x80, ..] => 7,
-        [0x0f, 0x1f, 0x84, ..] => 8,
-        _ => return None,
+/// Defines a function to which [`watch_linker`] leads, and which calls another one. It restores
+/// every register that a C function may change, but rflags and those vector registers that this
+/// loaded object does not use: see the thunk of this crate.
+#[macro_export]
+macro_rules! linker_event {
+    ($name:ident calls $handler:path) => {
+        /// The function for debuggers, in the place of the dynamic linker's.
+        ///
+        /// # Safety
+        ///
+        /// The dynamic linker calls its own.
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            ::core::arch::naked_asm!(
+                ".cfi_startproc",
+                "push rbp",
+                ".cfi_adjust_cfa_offset 8",
+                ".cfi_rel_offset rbp, 0",
+                "mov rbp, rsp",
+                ".cfi_def_cfa_register rbp",
+                "push rax",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "push rdi",
+                "push r8",
+                "push r9",
+                "push r10",
+                "push r11",
+                "sub rsp, 136",
+                "and rsp, -16",
+                "movups xmmword ptr [rsp], xmm0",
+                "movups xmmword ptr [rsp + 16], xmm1",
+                "movups xmmword ptr [rsp + 32], xmm2",
+                "movups xmmword ptr [rsp + 48], xmm3",
+                "movups xmmword ptr [rsp + 64], xmm4",
+                "movups xmmword ptr [rsp + 80], xmm5",
+                "movups xmmword ptr [rsp + 96], xmm6",
+                "movups xmmword ptr [rsp + 112], xmm7",
+                "call {redirect}",
+                "movups xmm0, xmmword ptr [rsp]",
+                "movups xmm1, xmmword ptr [rsp + 16]",
+                "movups xmm2, xmmword ptr [rsp + 32]",
+                "movups xmm3, xmmword ptr [rsp + 48]",
+                "movups xmm4, xmmword ptr [rsp + 64]",
+                "movups xmm5, xmmword ptr [rsp + 80]",
+                "movups xmm6, xmmword ptr [rsp + 96]",
+                "movups xmm7, xmmword ptr [rsp + 112]",
+                "lea rsp, [rbp - 72]",
+                "pop r11",
+                "pop r10",
+                "pop r9",
+                "pop r8",
+                "pop rdi",
+                "pop rsi",
+                "pop rdx",
+                "pop rcx",
+                "pop rax",
+                "pop rbp",
+                ".cfi_def_cfa rsp, 8",
+                "ret",
+                ".cfi_endproc",
+                redirect = sym $handler,
+            )
+        }
     };
-    Some(prefixes + rest)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! - [`ring`]: a single-producer, single-consumer ring of 64-bit words.
 //! - [`entries`]: the calling shapes of the entry points of allocators inside programs.
 //! - [`event`]: the encoding of events in words.
+//! - [`linker`]: the dynamic linker's function for debuggers.
 //! - [`module_table`]: the modules of a program whose C library cannot be asked about them.
 //! - [`publish`]: the producer's side of a ring: waiting, waking, writing.
 //! - [`stall`]: how a waiting thread detects that the recorder is stalled.
@@ -24,6 +25,7 @@ extern crate std;
 pub mod armed;
 pub mod entries;
 pub mod event;
+pub mod linker;
 pub mod module_table;
 pub mod placed;
 pub mod publish;

@@ -29,6 +29,8 @@ pub struct Description {
     pub mappings: *const (),
     /// The table of slots of threads.
     pub slots: Slots,
+    /// The function that the dynamic linker is to call in the place of its own for debuggers.
+    pub linker_event: unsafe extern "C" fn(),
 }
 
 /// A hash table of slots of threads, in which the tool looks whether a thread is inside of the
@@ -58,6 +60,10 @@ impl Description {
     pub const THUNK_AT: u64 = offset_of!(Description, thunk) as u64;
     /// See [`Description::THUNK_AT`].
     pub const PARAMETERS_AT: u64 = offset_of!(Description, parameters) as u64;
+    /// See [`Description::THUNK_AT`].
+    pub const EXEC_AT: u64 = offset_of!(Description, exec) as u64;
+    /// See [`Description::THUNK_AT`].
+    pub const LINKER_EVENT_AT: u64 = offset_of!(Description, linker_event) as u64;
     /// See [`Description::THUNK_AT`].
     pub const MAPPINGS_AT: u64 = offset_of!(Description, mappings) as u64;
 }
@@ -101,6 +107,8 @@ pub struct Parameters {
     /// has freed already; 0 and 0 otherwise. glibc does so when a thread ends: it empties the
     /// thread's cache by calls of `free`.
     pub own_code: [u64; 2],
+    /// The address of `r_state` of the dynamic linker; 0 if there is none, or it does not change.
+    pub linker_state: u64,
     /// The length of the session's address.
     pub address_length: u64,
     /// The session's address, as the environment variable has it.
@@ -122,6 +130,7 @@ impl Parameters {
         is_late: 0,
         allocator: 0,
         own_code: [0; 2],
+        linker_state: 0,
         address_length: 0,
         address: [0; ADDRESS_LENGTH_MAX],
         modules_count: 0,
@@ -159,8 +168,11 @@ impl Parameters {
                 rest = after;
             }
         };
-        let Parameters { stack_top, entries_missed, is_late, allocator, own_code, address_length, .. } = *self;
-        for word in [stack_top, entries_missed, is_late, allocator, own_code[0], own_code[1], address_length] {
+        let Parameters {
+            stack_top, entries_missed, is_late, allocator, own_code, linker_state, address_length, ..
+        } = *self;
+        let [first, last] = own_code;
+        for word in [stack_top, entries_missed, is_late, allocator, first, last, linker_state, address_length] {
             put(&word.to_ne_bytes());
         }
         put(&self.address);
@@ -175,7 +187,7 @@ impl Parameters {
 }
 
 const _: () = assert!(
-    ADDRESS_LENGTH_MAX.is_multiple_of(8) && Parameters::LENGTH == (8 + 4 * MODULES_MAX) * 8 + ADDRESS_LENGTH_MAX
+    ADDRESS_LENGTH_MAX.is_multiple_of(8) && Parameters::LENGTH == (9 + 4 * MODULES_MAX) * 8 + ADDRESS_LENGTH_MAX
 );
 
 #[cfg(test)]

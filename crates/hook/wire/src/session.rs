@@ -241,8 +241,8 @@ pub enum RequestKind {
     /// an address is in code of a file that the program knows no module for.
     Modules = 8,
     /// Asks the recorder to follow the process into the program that it is about to execute, by
-    /// tracing it until then. If that fails, a second request of this kind on the same connection
-    /// ends it.
+    /// tracing it until then; or its next child of vfork(2) ([`Request::fork`]). If that fails, a
+    /// second request of this kind on the same connection ends it.
     Follow = 9,
     /// Asks for the plan for [`Request::modules`], which the program has just opened: as
     /// [`Entries`](RequestKind::Entries), from a process that has been introduced.
@@ -265,11 +265,15 @@ pub struct Request {
     /// The session's token, as in the environment.
     pub token: [u8; NAME_LENGTH],
     /// For a ring, and to decline: the image. For a fork: the parent's image. For a table of
-    /// modules: 1 if the process does not notice that a module is unloaded, otherwise 0.
+    /// modules: 1 if the process does not notice that a module is unloaded, otherwise 0. For
+    /// modules that were opened later: 1 if the recorder is to redirect their entries itself, from
+    /// outside, and to look for them.
     pub image: u32,
     /// The thread that asks, as its own pid namespace numbers it.
     pub thread: u32,
-    /// For a fork: the sequence number of the parent's fork event, 0 if there is none.
+    /// For a fork: the sequence number of the parent's fork event, 0 if there is none. To be
+    /// followed: 1 if a child executes the program that the thread is about to make by vfork(2), as
+    /// posix_spawn(3) does, otherwise 0.
     pub fork: u32,
     /// For a fork: the first stack id of the child's own nodes.
     pub node_base: u32,

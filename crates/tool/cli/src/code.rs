@@ -32,11 +32,12 @@ codes! {
     /// The program is statically linked
     Static = 1 {
         cause: "The program file names no dynamic linker that would load the recorder's library (LD_PRELOAD). `record` places \
-                it into such a program by itself, if it is the command, or another static program has started it, and if \
-                the functions of its allocator are found (docs/static.md).",
+                it into such a program by itself, if it finds the functions of its allocator (docs/static.md). Go without \
+                cgo has none but Go's own; of a stripped program, those of some C libraries are known by their code. `run`, \
+                `check`, hook libraries and `--allocator` do nothing in any static program.",
         consequence: "The program runs as always, and nothing of it is recorded; nor of what it starts.",
-        remedy: "Record it as the command itself: `heapledger record -- PROGRAM`. Do not strip it. Or link it dynamically: \
-                 without `-static`; in Rust without the target feature crt-static and not for a musl target; in Go with cgo.",
+        remedy: "Do not strip it. Or link it dynamically: without `-static`; in Rust without the target feature crt-static and \
+                 not for a musl target; in Go with cgo, to see its C part. Go's own heap: `go tool pprof`.",
     }
     /// The program runs with other rights than yours
     OtherRights = 2 {
@@ -733,6 +734,16 @@ codes! {
         cause: "Pages that were only read are the kernel's page of zeroes, and not resident. Kernels before 6.7 do not say which.",
         consequence: "Such pages of heaps are counted in their parts. The difference is negative by as much.",
         remedy: "Use a newer kernel, or take the difference for what it is.",
+    }
+    /// A statically linked program that another one starts could not be followed into
+    NotFollowed = 122 {
+        cause: "No dynamic linker would load the recorder into the program. So its process is traced until it has executed the \
+                program, and the recorder is placed there (docs/static.md). Tracing was refused (`kernel.yama.ptrace_scope`, \
+                another tracer such as strace), the process had no descriptor left or could not reach the recorder, or the \
+                program's memory has no room near its code.",
+        consequence: "The program runs as always, and nothing of it is recorded; nor of what it starts.",
+        remedy: "Record it as the command itself: `heapledger record -- PROGRAM`. In a container, start it with \
+                 `--cap-add SYS_PTRACE`.",
     }
 }
 

@@ -121,24 +121,12 @@ impl Target {
     }
 
     /// Leaves out the findings that do not hold for `record`, because it redirects the entry points
-    /// of allocators inside of the program. A statically linked program into which the recorder is
-    /// placed is followed into the programs that it executes, statically linked ones, too.
+    /// of allocators inside of the program, and is placed into statically linked ones. It follows
+    /// each program into those that it starts.
     pub(crate) fn with_redirection(mut self) -> Target {
-        let is_placed = self.is_placed();
         self.findings.retain(|finding| !finding.is_redirected);
         for start in &mut self.starts {
-            let started = if is_placed { Target::with_redirection } else { Target::started_with_redirection };
-            start.target = start.target.take().map(started);
-        }
-        self
-    }
-
-    /// Does the same for a program that a dynamically linked one starts: into a statically linked
-    /// one, the recorder is not placed.
-    fn started_with_redirection(mut self) -> Target {
-        self.findings.retain(|finding| !finding.is_redirected || finding.code == Code::Static);
-        for start in &mut self.starts {
-            start.target = start.target.take().map(Target::started_with_redirection);
+            start.target = start.target.take().map(Target::with_redirection);
         }
         self
     }
@@ -258,7 +246,7 @@ fn check(path: &Path) -> (Vec<Finding>, bool) {
             // `record` is placed into it if there is something to be redirected.
             let is_placed = !placed_allocators(path).is_empty();
             let (and, hint) = if is_placed {
-                ("", "record it as the command itself, not by a program that starts it")
+                ("", "`heapledger record` is placed into it; nothing else is")
             } else {
                 (
                     ", and no allocator that is known is in it",
@@ -442,9 +430,9 @@ mod tests {
         fs::remove_dir_all(&directory).unwrap();
     }
 
-    /// A placed recorder is followed into static programs; the preload library is not.
+    /// The recorder follows every program into static ones.
     #[test]
-    fn starts_of_static_programs_are_recorded_from_static_ones() {
+    fn starts_of_static_programs_are_recorded() {
         let fixed = |starts| {
             let text = "`sh` is statically linked".to_owned();
             let effect = Effect::Unrecorded;
@@ -460,8 +448,8 @@ mod tests {
         };
         assert_eq!(left(fixed(start(fixed(vec![])))), 0);
         assert_eq!(left(fixed(start(dynamic(vec![])))), 0);
-        assert_eq!(left(dynamic(start(fixed(vec![])))), 1);
-        assert_eq!(left(fixed(start(dynamic(start(fixed(vec![])))))), 1);
+        assert_eq!(left(dynamic(start(fixed(vec![])))), 0);
+        assert_eq!(left(fixed(start(dynamic(start(fixed(vec![])))))), 0);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! The tracer of a thread is a thread: each step here has one of its own, whose end lets every
 //! thread of the process go.
 
+mod later;
 mod refusal;
 
 use std::ffi::OsStr;
@@ -20,6 +21,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,7 +30,8 @@ use heapledger_wire::placed::{Description, MAPPINGS_WORDS, Parameters, SYMBOL};
 use heapledger_wire::redirection::{Jump, Region};
 
 use crate::process;
-use crate::redirection::{self, RunningPlan, STUB_LENGTH, is_stub};
+use crate::redirection::{self, PlacedCode, RunningPlan, STUB_LENGTH, is_stub};
+use later::Later;
 
 pub(crate) use refusal::check;
 pub use refusal::{AttachError, TraceDenial};
@@ -70,7 +73,7 @@ pub struct Stop {
 pub(crate) struct Attachment {
     pid: u32,
     /// The memory of the program that was there, which another one does not have.
-    memory: Memory,
+    memory: Arc<Memory>,
     /// The path of the program, as the kernel has it.
     pub(crate) program: PathBuf,
     /// The memory of the library and of the stubs.
@@ -78,6 +81,10 @@ pub(crate) struct Attachment {
     /// The part of it that is code, in ascending order.
     code: Vec<Range<u64>>,
     jumps: Vec<Jump>,
+    /// The address of the library's thunk.
+    thunk: u64,
+    /// The modules that were redirected since.
+    later: Later,
     /// The address of the library's list of its own mappings.
     list: u64,
     slots: SlotTable,
@@ -113,15 +120,17 @@ impl Attachment {
         // The one of the last attempt may have ended.
         let thread = check(pid)?;
         let image = Image::parse(library).map_err(denied)?;
-        let memory = Memory::open(pid).map_err(denied)?;
+        let memory = Arc::new(Memory::open(pid).map_err(denied)?);
         let description = image.symbol(SYMBOL).map_err(denied)?;
         let mut loaded = None;
         let find_object = redirection::linker_symbol(thread, "_dl_find_object");
         let choose = |base| {
             let found = image.load_with(base, |name| find_object.filter(|_| name == "_dl_find_object")).ok()?;
-            let thunk = found.word(found.at(description) + Description::THUNK_AT)?;
+            let word = |field| found.word(found.at(description) + field);
+            let [thunk, exec, linker_event] =
+                [Description::THUNK_AT, Description::EXEC_AT, Description::LINKER_EVENT_AT].map(word);
             loaded = Some(found);
-            Some(thunk)
+            Some(PlacedCode { thunk: thunk?, exec: exec?, linker_event: linker_event? })
         };
         let plan = redirection::plan_running(thread, image.length(), find_object.is_none(), choose);
         let (Some(plan), Some(loaded)) = (plan, loaded) else { return Err(AttachError::NotExamined { pid }) };
@@ -146,6 +155,8 @@ impl Attachment {
             mapped: wanted.mapped.iter().map(|part| part.range.clone()).collect(),
             code: wanted.code(),
             jumps: plan.parts.jumps.clone(),
+            thunk: at(Description::THUNK_AT)?,
+            later: Later::default(),
             list,
             slots,
             shared_before,
@@ -203,7 +214,8 @@ impl Attachment {
         if !self.memory.is_current() {
             return Ok(None);
         }
-        match self.take_out() {
+        let opened = self.later.close();
+        match self.with(self.pid, &self.memory, &opened).take_out() {
             Ok(stop) => Ok(Some(stop)),
             Err(_) if !self.memory.is_current() => Ok(None),
             Err(error) => Err(error),
@@ -229,20 +241,14 @@ impl Attachment {
             if !self.is_in(&memory) {
                 continue;
             }
-            let (mapped, code, jumps) = (self.mapped.clone(), self.code.clone(), self.jumps.clone());
-            let (program, shared_before) = (self.program.clone(), self.shared_before.clone());
-            let copy = Attachment { pid, memory, program, mapped, code, jumps, shared_before, ..*self };
             // It passes the calls through if that fails.
-            let _ = copy.remove();
+            let _ = self.with(pid, &Arc::new(memory), &self.later.close()).remove();
         }
     }
 
     /// True if a process has the jumps and the library at the same places.
     fn is_in(&self, other: &Memory) -> bool {
-        let has_jump = |jump: &Jump| {
-            let mut found = [0; Jump::LENGTH];
-            other.read(jump.address, &mut found).is_ok() && found == jump.jump
-        };
+        let has_jump = |jump: &Jump| has_jump(other, jump);
         // The stubs have been made for this attachment: each leads to its thunk.
         let has_code = |range: &Range<u64>| other.read(range.start, &mut [0]).is_ok();
         !self.jumps.is_empty() && self.jumps.iter().all(has_jump) && self.code.iter().all(has_code)
@@ -387,6 +393,12 @@ impl SlotTable {
     }
 }
 
+/// True if a jump is in memory.
+fn has_jump(memory: &Memory, jump: &Jump) -> bool {
+    let mut found = [0; Jump::LENGTH];
+    memory.read(jump.address, &mut found).is_ok() && found == jump.jump
+}
+
 /// Returns the path of a process's program; empty if it cannot be read.
 fn program(pid: u32) -> PathBuf {
     fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default()
@@ -408,10 +420,12 @@ fn stubs<'a>(plan: &'a RunningPlan, region: &Region) -> &'a [u8] {
 /// Returns what the library is told.
 fn parameters(pid: u32, session: &OsStr, plan: &RunningPlan) -> Option<Parameters> {
     let made = Parameters::new(session.as_bytes(), &plan.modules)?;
-    let missed = plan.parts.entries.saturating_sub(plan.parts.jumps.len() as u64);
+    let missed = plan.parts.entries.saturating_sub(plan.entries_planned as u64);
     let own_code = plan.parts.own_code.unwrap_or_default();
     let (stack_top, allocator) = (first_stack_top(pid)?, plan.parts.allocator as u64);
-    Some(Parameters { stack_top, entries_missed: missed, is_late: 1, allocator, own_code, ..made })
+    // `struct r_debug` of `<link.h>`: a version, two addresses, and the state.
+    let linker_state = redirection::linker_symbol(pid, "_r_debug").map_or(0, |debug| debug + 24);
+    Some(Parameters { stack_top, entries_missed: missed, is_late: 1, allocator, own_code, linker_state, ..made })
 }
 
 /// Returns the address at which the first thread's stack began: the 28th field of proc_pid_stat(5).
@@ -435,6 +449,16 @@ struct Part {
     is_code: bool,
 }
 
+impl Part {
+    fn of_stubs(region: &Region) -> Part {
+        Part {
+            range: region.address..region.address + region.length,
+            protection: libc::PROT_READ | libc::PROT_EXEC,
+            is_code: true,
+        }
+    }
+}
+
 impl Wanted {
     fn new(loaded: &Loaded, image: &Image<'_>, plan: &RunningPlan) -> Wanted {
         let base = loaded.at(0);
@@ -446,11 +470,7 @@ impl Wanted {
             let protection = libc::PROT_READ | writable | executable;
             Part { range: segment.start..segment.start + segment.length, protection, is_code: segment.is_executable }
         });
-        let stubs = plan.parts.regions.iter().map(|region| Part {
-            range: region.address..region.address + region.length,
-            protection: libc::PROT_READ | libc::PROT_EXEC,
-            is_code: true,
-        });
+        let stubs = plan.parts.regions.iter().map(Part::of_stubs);
         Wanted { mapped: [whole].into_iter().chain(segments).chain(stubs).collect() }
     }
 
@@ -468,7 +488,11 @@ impl Wanted {
             return Err(InjectError::OtherProgram);
         }
         let instruction = memory.syscall_instruction(&memory.mappings()?).ok_or(InjectError::NoVdso)?;
-        let mut caller = Caller::new(&mut threads, instruction)?;
+        self.map_by(&mut Caller::new(&mut threads, instruction)?)
+    }
+
+    /// Maps all parts by calls of a stopped thread, or none.
+    fn map_by(&self, caller: &mut Caller<'_>) -> Result<(), InjectError> {
         let mut made: Vec<Range<u64>> = Vec::new();
         for Part { range, protection, .. } in &self.mapped {
             let is_inside = made.first().is_some_and(|whole| whole.contains(&range.start));

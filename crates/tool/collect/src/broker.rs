@@ -348,6 +348,11 @@ impl State {
         }
         let is_for_plan =
             [RequestKind::Entries, RequestKind::LaterEntries].map(|kind| kind as u32).contains(&request.kind);
+        let is_from_outside = request.kind == RequestKind::LaterEntries as u32 && request.image != 0;
+        if request.version == heapledger_wire::VERSION && is_from_outside {
+            self.redirect_opened(connection);
+            return true;
+        }
         if request.version == heapledger_wire::VERSION && is_for_plan {
             self.send_plan(request, connection);
             return true;
@@ -400,6 +405,33 @@ impl State {
         };
         if std::thread::Builder::new().name("entries".into()).spawn(make).is_err() {
             send(connection, unknown, &[]);
+        }
+    }
+
+    /// Redirects the allocators of modules that a process has opened, from outside, and answers
+    /// when that is done. Another thread does it, as for a plan.
+    fn redirect_opened(&self, connection: &OwnedFd) {
+        let done = Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 };
+        let (Some((pid, _)), Some(follow), Ok(answered)) =
+            (self.peer(connection.as_fd()), self.follow.clone(), connection.try_clone())
+        else {
+            return send(connection, done, &[]);
+        };
+        let image = self.processes.get(&pid).map(|process| process.image);
+        let inbox = Arc::clone(&self.inbox);
+        send(connection, Answer { image: PLAN_PENDING, ..done }, &[]);
+        let redirect = move || {
+            let made = while_telling(&answered, Answer { image: PLAN_PENDING, ..done }, || Made {
+                entries: follow.redirect_opened(pid),
+                ..Made::default()
+            });
+            if let Some(image) = image.filter(|_| made.entries != 0) {
+                inbox.post([Message::NotRedirected { image, stamp: units(arch::ticks()) }]);
+            }
+            send(&answered, done, &[]);
+        };
+        if std::thread::Builder::new().name("opened".into()).spawn(redirect).is_err() {
+            send(connection, done, &[]);
         }
     }
 

@@ -199,6 +199,8 @@ impl Collector {
                 Message::Save { stamp, done } => self.upkeep.saves.push((stamp, done)),
                 Message::Declined { image, stamp } => self.decline(image, stamp),
                 Message::NotRedirected { image, stamp } => self.not_redirected(image, stamp),
+                Message::Followed { pid, stamp } => self.shared.departures.introduce(pid, stamp),
+                Message::NotFollowed { pid } => self.shared.departures.not_followed(pid),
                 Message::Refused => self.was_refused = true,
             }
         }

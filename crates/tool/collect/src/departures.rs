@@ -34,6 +34,8 @@ pub(crate) struct Departures {
     pending: Vec<Announced>,
     /// The stamp of the latest introduction of an image that came by exec, by pid.
     introduced: HashMap<u32, u64>,
+    /// Processes into which the recorder was not placed, by pid.
+    not_followed: HashSet<u32>,
     /// Processes that had no room for the recorder, by pid.
     declined: HashSet<u32>,
     /// The number of all departures that are certain.
@@ -61,6 +63,11 @@ impl Departures {
     /// Notes that an image has come by exec.
     pub(crate) fn introduce(&mut self, pid: u32, stamp: u64) {
         self.introduced.insert(pid, stamp);
+    }
+
+    /// Notes that the recorder was not placed into the program that a process has executed.
+    pub(crate) fn not_followed(&mut self, pid: u32) {
+        self.not_followed.insert(pid);
     }
 
     /// Notes that an image that has introduced itself could not take what it was given. Returns
@@ -114,7 +121,11 @@ impl Departures {
                 self.pending.push(announced);
                 continue;
             }
-            let silent = if announced.is_tight { Obstacle::NoRoom } else { Obstacle::Silent };
+            let silent = match announced.is_tight {
+                _ if self.not_followed.contains(&pid) => Obstacle::NotFollowed,
+                true => Obstacle::NoRoom,
+                false => Obstacle::Silent,
+            };
             let reason = if announced.reason == 0 { silent as u32 } else { announced.reason.into() };
             let Announced { image, time, path, .. } = announced;
             settled.push(Departure { time, image, pid, reason, path, is_fork: false });

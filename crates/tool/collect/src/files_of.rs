@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
@@ -21,6 +21,8 @@ pub(crate) struct Files {
     /// The directory from which relative paths lead: a path in the process's root, or one of ours
     /// if the process has our root. `None` if it is not below the root.
     directory: Option<PathBuf>,
+    /// The directory of the process's descriptors.
+    descriptors: PathBuf,
 }
 
 impl Files {
@@ -41,7 +43,7 @@ impl Files {
             // The kernel writes both as we would.
             false => below(&fs::read_link(link("root"))?, &fs::read_link(link("cwd"))?),
         };
-        Ok(Files { root, has_our_root, directory })
+        Ok(Files { root, has_our_root, directory, descriptors: PathBuf::from(link("fd")) })
     }
 
     /// Finds a regular file, as the process would. Links are followed.
@@ -51,6 +53,12 @@ impl Files {
     /// Fails if there is none. Also if the process has another root, and the kernel has no
     /// openat2(2): those before Linux 5.6.
     pub(crate) fn find(&self, path: &Path) -> io::Result<Found> {
+        // Links of the process to what it has opened: the kernel follows them to the very file.
+        let descriptor = path.strip_prefix("/proc/self/fd").ok();
+        let is_below = |path: &&Path| path.components().all(|part| matches!(part, Component::Normal(_)));
+        if let Some(descriptor) = descriptor.filter(is_below) {
+            return Found::of(open(self.descriptors.join(descriptor), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+        }
         let directory = self.directory.as_ref().filter(|_| path.is_relative());
         let path = match directory {
             Some(directory) => &directory.join(path),
@@ -59,14 +67,10 @@ impl Files {
         };
         // Only as a place: to open a device may do something, and a pipe would be waited for.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let found = Found(match self.has_our_root {
+        Found::of(match self.has_our_root {
             true => open(path, flags, Mode::empty())?,
             false => openat2(self.root.as_fd(), path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?,
-        });
-        match fs::metadata(found.path())?.is_file() {
-            true => Ok(found),
-            false => Err(io::ErrorKind::InvalidInput.into()),
-        }
+        })
     }
 }
 
@@ -75,7 +79,16 @@ impl Files {
 pub(crate) struct Found(OwnedFd);
 
 impl Found {
-    fn path(&self) -> PathBuf {
+    fn of(place: OwnedFd) -> io::Result<Found> {
+        let found = Found(place);
+        match fs::metadata(found.path())?.is_file() {
+            true => Ok(found),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Returns a path by which this process opens the file, as long as this is kept.
+    pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(own(&format!("fd/{}", self.0.as_raw_fd())))
     }
 

@@ -1,8 +1,12 @@
-//! Follows statically linked programs into the programs that they execute.
+//! Follows processes into the programs that they execute, if no dynamic linker would load the
+//! library there by itself.
 //!
-//! A placed library asks for it before execve(2). The process is traced until it has executed the
-//! program; there, the library is placed into that one, too, or its dynamic linker is asked to load
-//! the other library. Nothing is visible to the process before, and no tracer stays.
+//! A library in the process asks for it before execve(2). The process is traced until it has
+//! executed the program; there, a library is placed into that one, too, or its dynamic linker is
+//! asked to load the other library. Nothing is visible to the process before, and no tracer stays.
+//!
+//! A child of posix_spawn(3) cannot ask. Its parent asks for it: the parent's thread is traced
+//! until it has made the child, which is traced from its first instruction on.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -12,16 +16,23 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use heapledger_core::arch;
 use heapledger_core::program::{self, Obstacle};
-use heapledger_inject::{ExecStop, Followed, Follower, InjectError};
-use heapledger_wire::session::{Answer, REQUEST_LENGTH, Request};
+use heapledger_inject::{ChildFollower, ExecStop, Followed, Follower, InjectError};
+use heapledger_wire::event::units;
+use heapledger_wire::session::{Answer, LIBRARY_FILE_NAME, REQUEST_LENGTH, Request};
 use rustix::process::Pid;
 
+use crate::attachment::Attachment;
 use crate::files_of::Files;
+use crate::inbox::{Inbox, Message};
 use crate::launch::with_additions;
 use crate::placed::Placement;
+use crate::redirection;
 use crate::way::{INTERPRETERS_MAX, Way, way, way_by};
 
 /// Sends an answer, without waiting.
@@ -32,39 +43,117 @@ type Send = fn(&OwnedFd, Answer, &[OwnedFd]);
 pub(crate) struct Follow {
     /// The library that is placed into statically linked programs.
     pub(crate) placed_library: Cow<'static, [u8]>,
-    /// The library that glibc's dynamic linker loads.
-    pub(crate) library: PathBuf,
+    /// The library that glibc's dynamic linker loads; `None` if programs with a dynamic linker are
+    /// not recorded.
+    pub(crate) library: Option<PathBuf>,
     /// The library that musl's dynamic linker loads.
     pub(crate) library_for_musl: Option<PathBuf>,
     pub(crate) hooks: Vec<PathBuf>,
     /// The session's address.
     pub(crate) session: OsString,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) work: Work,
+    /// The library in the process that ran before the session.
+    pub(crate) attached: OnceLock<Arc<Attachment>>,
 }
+
+/// The processes that are followed at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// The number of threads that follow a process.
+    followers: AtomicUsize,
+    /// The processes whose dynamic linker is to load a library, and their programs.
+    loading: Mutex<Vec<(u32, PathBuf)>>,
+}
+
+/// A thread that follows a process.
+struct Following<'a>(&'a Work);
+
+impl Work {
+    fn begin(&self) -> Following<'_> {
+        self.followers.fetch_add(1, Ordering::AcqRel);
+        Following(self)
+    }
+
+    fn loading(&self) -> MutexGuard<'_, Vec<(u32, PathBuf)>> {
+        // The vector is consistent between any two calls.
+        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_loading(&self, pid: u32, program: PathBuf) {
+        let mut loading = self.loading();
+        if loading.len() >= LOADING_MAX {
+            loading.retain(|(pid, program)| is_loading(*pid, program));
+        }
+        loading.push((pid, program));
+    }
+}
+
+/// The number of processes from which on those that have loaded a library are forgotten.
+const LOADING_MAX: usize = 256;
+
+/// True if a process still has this program, and has not loaded a library of ours.
+fn is_loading(pid: u32, program: &Path) -> bool {
+    let file = |name: &str| format!("/proc/{pid}/{name}");
+    let has_loaded = || fs::read(file("maps")).is_ok_and(|maps| has_library(&maps));
+    fs::read_link(file("exe")).is_ok_and(|found| found == program) && !has_loaded()
+}
+
+impl Drop for Following<'_> {
+    fn drop(&mut self) {
+        self.0.followers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The time for which followers, and dynamic linkers that load a library, are waited for.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+const SETTLE_INTERVAL: Duration = Duration::from_millis(1);
+/// The time from the jumps to the note that they are written.
+const ATTACHED_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Follow {
     /// Answers a process that is about to execute a program, in a thread of its own, which follows
-    /// it there.
+    /// it, or its child, there.
     pub(crate) fn answer(self: Arc<Follow>, pid: u32, request: &Request, connection: OwnedFd, send: Send) {
         let (thread, path) = (request.thread, request.thunk);
-        let refused = Answer { refused: 1, image: 0, common_length: 0, ring_length: 0 };
+        let is_child = request.fork != 0;
+        let granted = Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 };
         let follow = move || {
+            let _following = self.work.begin();
             let Some(process) = Pid::from_raw(pid.cast_signed()) else { return };
-            match self.judge(pid, path) {
-                Ok(()) => {}
-                Err(obstacle) => {
-                    let image = obstacle.map_or(0, |obstacle| obstacle as u32);
-                    return send(&connection, Answer { image, ..refused }, &[]);
-                }
+            let refuse = |obstacle: Option<Obstacle>| {
+                let image = obstacle.map_or(0, |obstacle| obstacle as u32);
+                send(&connection, Answer { refused: 1, image, ..granted }, &[]);
+            };
+            if let Err(obstacle) = self.judge(pid, path) {
+                return refuse(obstacle);
             }
-            // In another pid namespace, the thread has another number.
-            let is_there = fs::exists(format!("/proc/{pid}/task/{thread}")).unwrap_or(false);
-            let thread = Pid::from_raw(thread.cast_signed()).filter(|_| is_there).unwrap_or(process);
-            let Ok(follower) = Follower::seize(process, thread) else { return send(&connection, refused, &[]) };
-            send(&connection, Answer { refused: 0, ..refused }, &[]);
-            match follower.wait(|| is_asked_to_stop(&connection)) {
+            let thread = thread_of(pid, thread).unwrap_or(process);
+            let not_traced = |_: InjectError| refuse(Some(Obstacle::NotFollowed));
+            let follower = match is_child {
+                false => Follower::seize(process, thread).map_err(not_traced),
+                true => match ChildFollower::seize(process, thread).map_err(not_traced) {
+                    Ok(parent) => {
+                        send(&connection, granted, &[]);
+                        let child = parent.wait(|| has_ended_or_asked(&connection));
+                        // The parent waits for that, and has been left.
+                        send(&connection, granted, &[]);
+                        match child {
+                            Ok(Some(child)) => Ok(child),
+                            Ok(None) | Err(_) => return,
+                        }
+                    }
+                    Err(()) => return,
+                },
+            };
+            let Ok(follower) = follower else { return };
+            if !is_child {
+                send(&connection, granted, &[]);
+            }
+            match follower.wait(|| !is_child && is_asked_to_stop(&connection)) {
                 // The program runs in any case.
                 Ok(Followed::Executed(stop)) => _ = self.handle(*stop),
-                Ok(Followed::Left) => send(&connection, Answer { refused: 0, ..refused }, &[]),
+                Ok(Followed::Left) => send(&connection, granted, &[]),
                 Err(_) => {}
             }
         };
@@ -79,10 +168,13 @@ impl Follow {
         let program = files.find(&path).map_err(|_| None)?;
         let has_capabilities = Cell::new(program.has_capabilities());
         // That of a script is its interpreter.
+        let executed = Cell::new(None);
         let open = |path: &Path| {
             let found = files.find(path)?;
             has_capabilities.set(has_capabilities.get() || found.has_capabilities());
-            found.open()
+            let file = found.open();
+            executed.set(Some(found));
+            file
         };
         let way = way_by(&path, INTERPRETERS_MAX, &open);
         // A traced process gets no rights from a file.
@@ -91,7 +183,18 @@ impl Follow {
         }
         match way {
             Way::Musl if self.library_for_musl.is_none() => Err(Some(Obstacle::OtherLibrary)),
-            Way::Preloaded | Way::Musl | Way::Placed => Ok(()),
+            Way::Preloaded if self.library.is_none() => Err(None),
+            Way::Preloaded | Way::Musl => {
+                match self.library_for(way).is_some_and(|library| has_same(&files, library)) {
+                    true => Ok(()),
+                    false => Err(Some(Obstacle::LibraryUnreadable)),
+                }
+            }
+            // Found once for a file, and kept for when it is placed.
+            Way::Placed => match executed.take().is_some_and(|file| has_allocator(&file.path())) {
+                true => Ok(()),
+                false => Err(Some(Obstacle::Static)),
+            },
             Way::None(obstacle) => Err(obstacle),
         }
     }
@@ -103,16 +206,25 @@ impl Follow {
         let done = match way(&executable, 0) {
             Way::Placed => {
                 let placement = Placement { library: &self.placed_library, session: &self.session };
-                // A program without an allocator runs as it is.
-                let _ = placement.place_in(&mut stop, pid);
+                // A program that calls no function of its allocator never introduces itself.
+                let message = match placement.place_in(&mut stop, pid) {
+                    Ok(()) => Message::Followed { pid, stamp: units(arch::ticks()) },
+                    // It runs as it is.
+                    Err(_) => Message::NotFollowed { pid },
+                };
+                self.inbox.post([message]);
                 Ok(())
             }
             way @ (Way::Preloaded | Way::Musl) => match self.library_for(way) {
-                Some(library) if is_loadable(library, pid, &executable) => stop.change_environment(|entries| {
-                    let entries = entries.into_iter().map(OsString::from_vec).collect();
-                    let changed = with_additions(entries, library, &self.hooks, Some(&self.session));
-                    changed.into_iter().map(OsString::into_vec).collect()
-                }),
+                Some(library) if is_loadable(library, pid, &executable) => {
+                    let program = fs::read_link(&executable).unwrap_or_default();
+                    self.work.note_loading(pid, program);
+                    stop.change_environment(|entries| {
+                        let entries = entries.into_iter().map(OsString::from_vec).collect();
+                        let changed = with_additions(entries, library, &self.hooks, Some(&self.session));
+                        changed.into_iter().map(OsString::into_vec).collect()
+                    })
+                }
                 _ => Ok(()),
             },
             Way::None(_) => Ok(()),
@@ -122,8 +234,71 @@ impl Follow {
     }
 
     fn library_for(&self, way: Way) -> Option<&Path> {
-        if way == Way::Musl { self.library_for_musl.as_deref() } else { Some(&self.library) }
+        if way == Way::Musl { self.library_for_musl.as_deref() } else { self.library.as_deref() }
     }
+
+    /// Redirects the allocators of modules that a process has opened, into which the library was
+    /// placed while it ran. Returns the number of entries that should be redirected and are not.
+    pub(crate) fn redirect_opened(&self, pid: u32) -> u64 {
+        let until = Instant::now() + ATTACHED_TIMEOUT;
+        // The process may be faster than the thread that has written the jumps.
+        while self.attached.get().is_none() && Instant::now() < until {
+            std::thread::sleep(SETTLE_INTERVAL);
+        }
+        self.attached.get().map_or(0, |attachment| attachment.redirect_opened(pid))
+    }
+
+    /// Waits until nobody is followed any more, and the processes whose dynamic linkers are to load
+    /// a library have done so: then the process that asked can be traced by others, and the file of
+    /// the library can be removed. For at most 5 s. Call when no more requests are granted.
+    pub(crate) fn settle(&self) {
+        let until = Instant::now() + SETTLE_TIMEOUT;
+        while Instant::now() < until {
+            let mut loading = self.work.loading();
+            loading.retain(|(pid, program)| is_loading(*pid, program));
+            if loading.is_empty() && self.work.followers.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            drop(loading);
+            std::thread::sleep(SETTLE_INTERVAL);
+        }
+    }
+}
+
+/// True if a process finds our file at its path.
+fn has_same(files: &Files, library: &Path) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let inside = files.find(library).and_then(|found| fs::metadata(found.path()));
+    inside.is_ok_and(|inside| fs::metadata(library).is_ok_and(|own| identity(own) == identity(inside)))
+}
+
+/// True if the mappings of a process have the library that its dynamic linker loads.
+fn has_library(maps: &[u8]) -> bool {
+    let name = LIBRARY_FILE_NAME.trim_end_matches(".so").as_bytes();
+    maps.windows(name.len()).any(|bytes| bytes == name)
+}
+
+/// True if an allocator is found in a statically linked program's file.
+fn has_allocator(file: &Path) -> bool {
+    !redirection::placed_allocators(file).is_empty()
+}
+
+/// Returns the thread of a process that has this number in the pid namespace of the process.
+fn thread_of(pid: u32, inner: u32) -> Option<Pid> {
+    let has_number = |thread: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        // Kernels before 4.1 do not tell.
+        numbers.map_or(*thread == inner, |numbers| {
+            numbers.split_ascii_whitespace().next_back().is_some_and(|last| last.parse() == Ok(inner))
+        })
+    };
+    if has_number(&inner) {
+        return Pid::from_raw(inner.cast_signed());
+    }
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let mut threads = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+    Pid::from_raw(threads.find(has_number)?.cast_signed())
 }
 
 /// True if the dynamic linker of a program finds the library, and the program copes with it.
@@ -159,6 +334,13 @@ fn read_path(pid: u32, address: u64) -> Option<PathBuf> {
         at += length as u64;
     }
     None
+}
+
+/// True if the process has asked to be left, or is gone.
+fn has_ended_or_asked(connection: &OwnedFd) -> bool {
+    let mut bytes = [0_u8; REQUEST_LENGTH];
+    let received = rustix::net::recv(connection, &mut bytes[..], rustix::net::RecvFlags::DONTWAIT);
+    !matches!(received, Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR))
 }
 
 /// True if the process has asked to be left, because it has not executed the program. It closes the

@@ -34,6 +34,10 @@ pub(crate) enum Message {
     Declined { image: ImageId, stamp: u64 },
     /// Entries of an allocator in the image's program were to be redirected, and were not.
     NotRedirected { image: ImageId, stamp: u64 },
+    /// A process that was followed runs a program into which the library has been placed.
+    Followed { pid: u32, stamp: u64 },
+    /// A process that was followed runs a program into which the library could not be placed.
+    NotFollowed { pid: u32 },
     /// A process or thread was refused for want of memory or descriptors, and continues unrecorded.
     Refused,
 }

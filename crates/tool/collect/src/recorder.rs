@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use heapledger_core::Bytes;
@@ -27,7 +27,7 @@ use crate::control::{Control, Status, Switch};
 use crate::destination::Destination;
 use crate::error::RecordError;
 use crate::file_state::WriteFailure;
-use crate::follow::Follow;
+use crate::follow::{Follow, Work};
 use crate::inbox::Inbox;
 use crate::launch::{Launch, Started};
 use crate::libraries::CommandLibraries;
@@ -128,7 +128,8 @@ pub fn attach_from_outside(
     let process = Pid::from_raw(pid.cast_signed()).ok_or_else(gone)?;
     let signals = if options.handle_signals { Signals::handle() } else { None };
     let thread = attachment::check(pid).map_err(|source| RecordError::AttachFromOutside { source })?;
-    let prepared = Prepared::new(options, || Ok(None), || Session::in_network_of(thread))?;
+    // Without room for the library, programs that the process executes run unrecorded.
+    let prepared = Prepared::new(options, || Ok(install(options).ok()), || Session::in_network_of(thread))?;
     let costs = Costs::now();
     let first_reading = Reading::now();
     let command = RunningCommand::follow(process, Arc::clone(&prepared.page)).map_err(|_| gone())?;
@@ -144,10 +145,14 @@ pub fn attach_from_outside(
             return Err(RecordError::AttachFromOutside { source });
         }
     };
+    let attachment = Arc::new(attachment);
+    if let Some(follow) = &prepared.follow {
+        let _ = follow.attached.set(Arc::clone(&attachment));
+    }
     let stop = attachment.stop;
     let executable = attachment.program.clone();
     let name = executable.file_name().unwrap_or(OsStr::new("program"));
-    let target = Target { command, pid, name, running: Some(Running::Attached(Box::new(attachment))) };
+    let target = Target { command, pid, name, running: Some(Running::Attached(Arc::clone(&attachment))) };
     let recorder = prepared.begin(target, signals.as_ref(), first_reading, costs, observer);
     (recorder.observer)(Progress::Attached(stop));
     Ok(recorder.run())
@@ -164,6 +169,7 @@ struct Prepared<'a> {
     inbox: Arc<Inbox>,
     pool: Arc<Pool>,
     broker: Broker,
+    follow: Option<Arc<Follow>>,
     switch: Arc<Switch>,
 }
 
@@ -183,7 +189,7 @@ enum Running<'a> {
     /// It has the preload library, and has been asked to join.
     Armed(&'a ArmedProcess),
     /// It has got the library now.
-    Attached(Box<Attachment>),
+    Attached(Arc<Attachment>),
 }
 
 impl<'a> Prepared<'a> {
@@ -211,19 +217,25 @@ impl<'a> Prepared<'a> {
         let inbox = Arc::new(Inbox::default());
         let pool = Arc::new(Pool::default());
         let capacity = options.ring_capacity();
-        let follow = library.as_ref().filter(|_| !options.placed_library.is_empty()).map(|library| {
+        let path_for = |way| library.as_ref().and_then(|library| library.path_for(way)).map(Path::to_owned);
+        let follow = (!options.placed_library.is_empty()).then(|| {
             Arc::new(Follow {
                 placed_library: options.placed_library.clone(),
-                library: library.path().to_owned(),
-                library_for_musl: library.path_for(Way::Musl).map(Path::to_owned),
-                hooks: library.hooks().to_vec(),
+                library: path_for(Way::Preloaded),
+                library_for_musl: path_for(Way::Musl),
+                hooks: library.as_ref().map_or(&[][..], Library::hooks).to_vec(),
                 session: environment.clone(),
+                inbox: Arc::clone(&inbox),
+                work: Work::default(),
+                attached: OnceLock::new(),
             })
         });
+        let follow_of_broker = follow.clone();
         let (page_of_broker, inbox_of_broker) = (Arc::clone(&page), Arc::clone(&inbox));
-        let broker = Broker::start(session, page_of_broker, inbox_of_broker, Arc::clone(&pool), capacity, follow)?;
+        let broker =
+            Broker::start(session, page_of_broker, inbox_of_broker, Arc::clone(&pool), capacity, follow_of_broker)?;
         let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox), is_sample));
-        Ok(Prepared { options, library, output, environment, page, writer, inbox, pool, broker, switch })
+        Ok(Prepared { options, library, output, environment, page, writer, inbox, pool, broker, follow, switch })
     }
 
     /// Begins to collect what the process does.
@@ -238,7 +250,8 @@ impl<'a> Prepared<'a> {
     where
         'a: 'r,
     {
-        let Prepared { options, library, mut output, environment, page, writer, inbox, pool, broker, switch } = self;
+        let Prepared { options, library, mut output, environment, page, writer, inbox, pool, broker, follow, switch } =
+            self;
         let Target { command, pid: command_pid, name, running } = target;
         let started = Instant::now();
         output.keep();
@@ -273,6 +286,7 @@ impl<'a> Prepared<'a> {
             page,
             switch,
             broker,
+            follow,
             slowness,
             control,
             collector,
@@ -309,6 +323,7 @@ struct Recorder<'a> {
     page: Arc<Page>,
     switch: Arc<Switch>,
     broker: Broker,
+    follow: Option<Arc<Follow>>,
     slowness: Option<SlownessWatch>,
     control: Option<Control>,
     collector: Collector,
@@ -500,6 +515,9 @@ impl Recorder<'_> {
                 self.page.end();
                 self.command.leave();
                 if let Running::Attached(attachment) = running {
+                    if let Some(follow) = &self.follow {
+                        follow.settle();
+                    }
                     let removed = attachment.remove();
                     attachment.remove_from_children();
                     (self.observer)(Progress::Detached(removed.as_ref().map(Option::as_ref)));

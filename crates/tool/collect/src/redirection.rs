@@ -5,6 +5,7 @@
 //! kept, so a program that is started a thousand times is examined once.
 
 mod exec;
+mod linker;
 pub(crate) mod maps;
 mod stubs;
 
@@ -202,21 +203,47 @@ pub(crate) fn add_exec(parts: &mut Parts, pid: u32, exec: u64) {
     for region in &parts.regions {
         mappings.take(region.address, region.length);
     }
-    let Some(module) = mappings.modules().into_iter().find(|module| module.path == executable) else { return };
-    let mut code = vec![0; (module.end - module.start).min(CODE_MAX) as usize];
-    let read =
-        fs::File::open(format!("/proc/{pid}/mem")).and_then(|memory| memory.read_exact_at(&mut code, module.start));
-    let sites = exec::sites(&code, module.start);
-    if read.is_err() || sites.is_empty() || parts.regions.len() == REGIONS_MAX {
-        return;
+    add_exec_in(parts, pid, exec, &mut mappings, |path| path == executable);
+}
+
+/// Adds such stubs for the modules with these paths.
+fn add_exec_in(parts: &mut Parts, pid: u32, exec: u64, mappings: &mut Mappings, is_wanted: impl Fn(&Path) -> bool) {
+    let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    for module in mappings.modules().into_iter().filter(|module| is_wanted(&module.path)) {
+        // That of the file: a recorder that was killed has left its jumps in memory.
+        let Some((file, _)) = file_of(pid, &module, module.path == executable) else { continue };
+        let mut code = vec![0; (module.end - module.start).min(CODE_MAX) as usize];
+        let read = fs::File::open(file).and_then(|file| read_up_to(&file, &mut code, module.offset));
+        let sites = exec::sites(&code, module.start);
+        if read.is_err() || sites.is_empty() || parts.regions.len() == REGIONS_MAX {
+            continue;
+        }
+        let length = (exec::length(sites.len()) as u64).next_multiple_of(PAGE_LENGTH);
+        let Some(address) = mappings.take_gap_near(&module, length, false) else { continue };
+        let (bytes, jumps) = exec::stubs(&sites, address, exec);
+        parts.regions.push(Region { address, length, offset: parts.code.len() as u64 });
+        parts.jumps.extend(jumps);
+        parts.code.extend(bytes);
+        parts.code.resize(parts.regions.iter().map(|region| region.length as usize).sum(), 0);
     }
-    let length = (exec::length(sites.len()) as u64).next_multiple_of(PAGE_LENGTH);
-    let Some(address) = mappings.take_gap_near(&module, length, false) else { return };
-    let (bytes, jumps) = exec::stubs(&sites, address, exec);
-    parts.regions.push(Region { address, length, offset: parts.code.len() as u64 });
-    parts.jumps.extend(jumps);
-    parts.code.extend(bytes);
-    parts.code.resize(parts.regions.iter().map(|region| region.length as usize).sum(), 0);
+}
+
+/// Reads a file from an offset on; the bytes behind its end stay as they are.
+fn read_up_to(file: &fs::File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    let mut read = 0;
+    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + read as u64)? {
+            0 => break,
+            count => read += count,
+        }
+    }
+    Ok(())
+}
+
+/// True if a module is a C library, by its name. musl's is its dynamic linker.
+fn is_c_library(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    [&b"libc.so"[..], b"libc-2.", b"ld-musl-", b"libc.musl-"].iter().any(|known| name.starts_with(known))
 }
 
 /// The most bytes of code that are searched for system calls.
@@ -270,30 +297,77 @@ fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u6
     Parts { entries, regions, jumps, code, own_code, allocator }
 }
 
+/// The addresses in a library that is placed into a process that runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedCode {
+    /// The thunk to which redirected entries lead.
+    pub(crate) thunk: u64,
+    /// The function that makes the system call execve.
+    pub(crate) exec: u64,
+    /// The function that the dynamic linker is to call when it has loaded modules.
+    pub(crate) linker_event: u64,
+}
+
 /// The redirection of a process that runs, for a library that is placed into it.
 #[derive(Debug)]
 pub(crate) struct RunningPlan {
     pub(crate) parts: Parts,
+    /// The number of jumps that are at entries of allocators: the first ones.
+    pub(crate) entries_planned: usize,
     /// The modules of which the library is told.
     pub(crate) modules: Vec<PlacedModule>,
 }
 
 /// Makes the plan for a process that runs. `choose` is given the address of free memory of
-/// `library_length` bytes, and returns the address of the thunk if the library is there. `None` if
-/// the process cannot be examined, or has no room.
+/// `library_length` bytes, and returns the addresses in the library if it is there. `None` if the
+/// process cannot be examined, or has no room.
 pub(crate) fn plan_running(
     pid: u32,
     library_length: u64,
     lists_all: bool,
-    choose: impl FnOnce(u64) -> Option<u64>,
+    choose: impl FnOnce(u64) -> Option<PlacedCode>,
 ) -> Option<RunningPlan> {
     let (mut mappings, modules) = modules_of(pid, Linking::Running)?;
     // Anywhere would do. A program that has mapped parts of itself elsewhere has no room that is
     // near to all of it.
     let gap = modules.iter().find_map(|(module, _)| mappings.take_gap_near(module, library_length, false))?;
-    let thunk = choose(gap)?;
-    let parts = parts_of(&mut mappings, &modules, thunk, User::Placed);
-    Some(RunningPlan { parts, modules: placed_modules(pid, &mappings, lists_all) })
+    let PlacedCode { thunk, exec, linker_event } = choose(gap)?;
+    let mut parts = parts_of(&mut mappings, &modules, thunk, User::Placed);
+    let entries_planned = parts.jumps.len();
+    if entries_planned != 0 {
+        let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        add_exec_in(&mut parts, pid, exec, &mut mappings, |path| path == executable || is_c_library(path));
+        linker::add_event(&mut parts, pid, linker_event, &mut mappings);
+    }
+    Some(RunningPlan { entries_planned, parts, modules: placed_modules(pid, &mappings, lists_all) })
+}
+
+/// A module with allocators, and how they are redirected.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) module: Mapped,
+    pub(crate) parts: Parts,
+}
+
+/// Makes the plans for the modules of a process that are not redirected yet, if `is_new` says so of
+/// the addresses of their entries, and the bytes that the file has there. For a library that was
+/// placed into it. `None` if it cannot be examined.
+pub(crate) fn plan_opened(pid: u32, thunk: u64, is_new: impl Fn(u64, &[u8]) -> bool) -> Option<Vec<Opened>> {
+    let (mut mappings, modules) = modules_of(pid, Linking::Running)?;
+    let is_wanted = |(module, allocators): &(Mapped, Allocators)| {
+        let patches = allocators.iter().flat_map(|found| {
+            let bias = found.headers.bias(module.start, module.offset);
+            found.plan.patches.iter().filter_map(move |patch| Some((patch.at.wrapping_add(bias?), &patch.displaced)))
+        });
+        let mut patches = patches.peekable();
+        patches.peek().is_some() && patches.all(|(address, displaced)| is_new(address, displaced))
+    };
+    let wanted = modules.into_iter().filter(is_wanted);
+    let plans = wanted.map(|(module, allocators)| {
+        let parts = parts_of(&mut mappings, &[(module.clone(), allocators)], thunk, User::Placed);
+        Opened { module, parts }
+    });
+    Some(plans.collect())
 }
 
 /// Returns the address in a process of a function of its dynamic linker or C library.

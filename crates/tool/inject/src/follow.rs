@@ -1,4 +1,5 @@
-//! A process that is about to execute another program: it is traced until it has.
+//! A process that is about to execute another program, or to make a child that does: it is traced
+//! until then.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use rustix::process::Pid;
 
 use crate::error::{InjectError, Result};
 use crate::launch::ExecStop;
-use crate::ptrace::{self, Event};
+use crate::ptrace::{self, Event, Step};
 use crate::remote::{Tracee, has_ended};
 
 /// The interval at which the process is asked whether it has executed the program.
@@ -27,6 +28,68 @@ pub enum Followed {
     Executed(Box<ExecStop>),
     /// It was to be left; it is not traced any more.
     Left,
+}
+
+/// A thread that is traced until it has made a process by vfork(2), as posix_spawn(3) does. It is
+/// not stopped before, signals are delivered as ever, and it goes on untraced then.
+#[derive(Debug)]
+pub struct ChildFollower {
+    process: Pid,
+    thread: Pid,
+}
+
+impl ChildFollower {
+    /// Traces a thread, which is about to make a process, of a process. Call in the thread that
+    /// waits afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the kernel refuses (Yama), or somebody else traces it.
+    pub fn seize(process: Pid, thread: Pid) -> Result<ChildFollower> {
+        let tid = thread.as_raw_pid().cast_unsigned();
+        ptrace::seize_until_vfork(tid).map_err(InjectError::request("tracing the process"))?;
+        Ok(ChildFollower { process, thread })
+    }
+
+    /// Waits until the thread has made a process, which is traced from its first instruction on. If
+    /// `is_to_be_left` returns true before, the thread is left: `None`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thread ends before.
+    pub fn wait(self, mut is_to_be_left: impl FnMut() -> bool) -> Result<Option<Follower>> {
+        let mut is_left = false;
+        let tid = self.thread.as_raw_pid().cast_unsigned();
+        let going = || InjectError::request("letting the process run");
+        loop {
+            if let Some(event) = ptrace::take_stop(tid) {
+                let signal = if let Event::Signal(signal) = event { signal } else { 0 };
+                match event {
+                    Event::Clone(child) => {
+                        ptrace::detach(tid, 0).map_err(going())?;
+                        let child = Pid::from_raw(child.cast_signed()).ok_or(InjectError::Gone)?;
+                        return Ok(Some(Follower { process: child, tracee: Tracee::new(child) }));
+                    }
+                    Event::Stopped | Event::StoppedByJobControl | Event::Signal(_) if is_left => {
+                        ptrace::detach(tid, signal).map_err(going())?;
+                        return Ok(None);
+                    }
+                    // The process is to stay stopped, as without a tracer.
+                    Event::StoppedByJobControl => ptrace::listen(tid).map_err(going())?,
+                    _ => ptrace::resume(tid, Step::Continue, signal).map_err(going())?,
+                }
+                continue;
+            }
+            if has_ended(self.thread) && has_ended(self.process) {
+                return Err(InjectError::Gone);
+            }
+            if !is_left && is_to_be_left() {
+                is_left = true;
+                ptrace::interrupt(tid).map_err(going())?;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
 }
 
 impl Follower {

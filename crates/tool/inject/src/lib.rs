@@ -7,7 +7,8 @@
 //!   program.
 //! - [`Caller`]: system calls that a stopped thread is made to make.
 //! - [`Memory`]: the memory of a process, and its mappings.
-//! - [`Follower`]: a process that is about to execute a program.
+//! - [`Follower`]: a process that is about to execute a program; [`ChildFollower`]: a thread whose
+//!   child is.
 //!
 //! A thread that is traced can be worked on only by the thread that traces it: the types here stay
 //! with the thread that made them. For a process that runs, use a thread of its own: its end lets
@@ -29,7 +30,7 @@ mod threads;
 
 pub use calls::Caller;
 pub use error::{InjectError, Result};
-pub use follow::{Followed, Follower};
+pub use follow::{ChildFollower, Followed, Follower};
 pub use image::{Bounds, Image, Loaded, Segment, bounds, exported_symbol};
 pub use launch::{ExecStop, trace_me};
 pub use memory::{Mapping, Memory};

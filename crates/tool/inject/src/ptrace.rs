@@ -58,8 +58,10 @@ const SETSIGMASK: usize = 0x420b;
 /// Since Linux 5.13.
 const GET_RSEQ_CONFIGURATION: usize = 0x420f;
 const OPTION_SYSGOOD: usize = 1;
+const OPTION_VFORK: usize = 1 << 2;
 const OPTION_CLONE: usize = 1 << 3;
 const OPTION_EXEC: usize = 1 << 4;
+const EVENT_VFORK: i32 = 2;
 const EVENT_CLONE: i32 = 3;
 const EVENT_EXEC: i32 = 4;
 const EVENT_STOP: i32 = 128;
@@ -91,6 +93,13 @@ pub(crate) fn seize(tid: u32) -> io::Result<()> {
 /// Makes this thread the tracer of a thread alone, until it executes a program. The thread goes on.
 pub(crate) fn seize_until_exec(tid: u32) -> io::Result<()> {
     request(SEIZE, tid, 0, OPTION_EXEC | OPTION_SYSGOOD)
+}
+
+/// Makes this thread the tracer of a thread, and of the processes that it makes by vfork(2). The
+/// thread goes on; each of those stops before it does anything ([`Event::Stopped`]), and has the
+/// same options.
+pub(crate) fn seize_until_vfork(tid: u32) -> io::Result<()> {
+    request(SEIZE, tid, 0, OPTION_VFORK | OPTION_EXEC | OPTION_SYSGOOD)
 }
 
 /// Asks a tracee to stop. It reports [`Event::Stopped`], or another event first.
@@ -229,7 +238,7 @@ fn stop_event(tid: u32, signal: i32, code: i32) -> Event {
         EVENT_STOP if signal == libc::SIGTRAP => Event::Stopped,
         EVENT_STOP => Event::StoppedByJobControl,
         EVENT_EXEC => Event::Exec,
-        EVENT_CLONE => Event::Clone(event_message(tid).unwrap_or(0) as u32),
+        EVENT_CLONE | EVENT_VFORK => Event::Clone(event_message(tid).unwrap_or(0) as u32),
         _ if signal == libc::SIGTRAP && CALL.contains(&code) => Event::Syscall,
         _ => Event::Signal(signal),
     }
@@ -243,7 +252,7 @@ pub(crate) fn event(tid: u32, status: i32) -> Event {
     match (status >> 16, libc::WSTOPSIG(status)) {
         (0, signal) if signal == libc::SIGTRAP | 0x80 => Event::Syscall,
         (0, signal) => Event::Signal(signal),
-        (EVENT_CLONE, _) => Event::Clone(event_message(tid).unwrap_or(0) as u32),
+        (EVENT_CLONE | EVENT_VFORK, _) => Event::Clone(event_message(tid).unwrap_or(0) as u32),
         (EVENT_EXEC, _) => Event::Exec,
         (EVENT_STOP, _) => Event::Stopped,
         // No other event has been asked for.

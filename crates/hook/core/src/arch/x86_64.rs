@@ -43,6 +43,7 @@ pub mod nr {
     pub const GETSOCKOPT: usize = 55;
     pub const CLONE: usize = 56;
     pub const EXECVE: usize = 59;
+    pub const EXECVEAT: usize = 322;
     pub const EXIT: usize = 60;
     pub const KILL: usize = 62;
     pub const FCNTL: usize = 72;

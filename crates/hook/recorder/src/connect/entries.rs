@@ -87,6 +87,24 @@ pub fn request_later_entries(
     with_descriptors(ask).ok().filter(|answer| answer.missed != ENTRIES_UNKNOWN)
 }
 
+/// Tells the recorder that modules have been loaded whose allocators it is to redirect itself, from
+/// outside, and waits until it has. For a library that was placed into a program that ran.
+///
+/// May be called in any thread that is not inside the recorder.
+pub fn request_redirection() {
+    let (address, page) = (session::address(), session::known_page());
+    if page.is_some_and(|page| page.is_stalled() || page.is_over()) {
+        return;
+    }
+    let ask = || {
+        let arguments = RequestArguments { kind: RequestKind::LaterEntries, image: 1, fork: 0, node_base: 0 };
+        let timeout = || Timeout::new(address, page);
+        ask(address, &message(address, arguments), &mut timeout(), timeout)
+    };
+    // Without an answer, the program goes on all the same.
+    let _ = with_descriptors(ask);
+}
+
 /// Runs a request, where it has the descriptors that it needs.
 fn with_descriptors<R>(ask: impl FnOnce() -> Result<R, Refusal>) -> Result<R, Refusal> {
     if sandbox::is_entered() {

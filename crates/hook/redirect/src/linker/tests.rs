@@ -10,7 +10,7 @@ const PROTECTED: [u8; LENGTH] =
 fn only_a_return_with_padding_is_replaced() {
     assert_eq!(replaceable(&PLAIN), Some((0, &PLAIN[..5])));
     assert_eq!(replaceable(&PROTECTED), Some((4, &PROTECTED[4..9])));
-    let breakpoints = [RET, 0xcc, 0xcc, 0xcc, 0xcc, 0x48, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let breakpoints = [0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0x48, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(replaceable(&breakpoints), Some((0, &breakpoints[..5])));
     // Another function begins behind, a debugger was first, or the function does something.
     for (at, byte) in [(4, 0x55), (0, 0xcc), (0, 0x55), (2, 0xe9)] {

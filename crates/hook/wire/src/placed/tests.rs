@@ -14,6 +14,7 @@ fn the_bytes_are_those_in_memory() {
         is_late: 3,
         allocator: 4,
         own_code: [5, 6],
+        linker_state: 7,
         ..Parameters::new(b"name:token", &modules).unwrap()
     };
     assert_eq!((parameters.address(), parameters.modules()), (&b"name:token"[..], &modules[..MODULES_MAX]));

@@ -192,7 +192,8 @@ fn code(number: u32) -> String {
 fn reason(number: u32) -> &'static str {
     let Some(explanation) = Code::of_number(number) else { return "of a newer version" };
     match explanation.code {
-        Code::Static => "statically linked",
+        Code::Static => "statically linked, with no allocator that is known",
+        Code::NotFollowed => "statically linked, and the recorder could not be placed into it",
         Code::OtherRights => "it has other rights than its caller",
         Code::OtherMachine => "for another processor, or for 32 bits",
         Code::OtherLibrary => "built for another C library than glibc",

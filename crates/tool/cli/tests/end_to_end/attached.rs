@@ -320,6 +320,134 @@ fn children_are_recorded_and_left() {
     assert!(recording.total("allocations") >= 2000, "{recording:?}");
 }
 
+/// A program that starts others while it is recorded: they are recorded, dynamic and static ones,
+/// in whatever way it starts them. Those that it starts afterwards are not, and nothing of the
+/// recorder is in the environment of any.
+#[test]
+fn what_it_starts_is_recorded() {
+    let scratch = Scratch::new();
+    let Some(python) = installed("python3") else { return };
+    let script = scratch.write(
+        "starts.py",
+        "import os, subprocess, sys, time\n\
+         d, dynamic, fixed, environment = sys.argv[1:]\n\
+         def wait(name):\n    while not os.path.exists(d + name): time.sleep(0.005)\n\
+         def look(name): return subprocess.run([environment], stdout=open(d + name, 'w')).returncode\n\
+         wait('/go')\n\
+         assert subprocess.run([dynamic, '1000']).returncode == subprocess.run([fixed, '1001']).returncode == 0\n\
+         assert os.waitpid(os.posix_spawn(dynamic, [dynamic, '1002'], {}), 0)[1] == 0\n\
+         assert os.system(dynamic + ' 1003; ' + fixed + ' 1004') == look('/during') == 0\n\
+         child = os.fork()\n\
+         if child == 0: os.execv(fixed, [fixed, '1005'])\n\
+         assert os.waitpid(child, 0)[1] == 0\n\
+         try: subprocess.run(['/nowhere/at/all'])\n\
+         except FileNotFoundError: open(d + '/did', 'w').close()\n\
+         wait('/over')\n\
+         assert subprocess.run([dynamic, '1006']).returncode == look('/after') == 0\n\
+         os.execv(dynamic, [dynamic, '1007'])\n",
+    );
+    let (dynamic, fixed) = (program("mix"), build("mix", Build::Static));
+    let environment = program("environment");
+    let words = [python.as_os_str(), script.as_os_str(), scratch.path().as_os_str()].into_iter();
+    let words = words.chain([dynamic.as_os_str(), fixed.as_os_str(), environment.as_os_str()]);
+    let running = Job::new(words).start_bare();
+    let pid = id(&running);
+    wait_until("Python runs", || fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("sleep")));
+    let before = (mappings(&pid), code(&pid));
+    let file = scratch.file("recording.hl");
+    let recorder = attach(&pid, &file, &[]);
+    wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
+    scratch.write("go", "");
+    wait_until("it has started all", || scratch.file("did").exists());
+    succeeded(&heapledger(["stop", &*pid]));
+    succeeded(&recorder.outcome());
+    assert!(mappings(&pid) == before.0 && code(&pid) == before.1, "{:?} {:?}", before.0, mappings(&pid));
+    scratch.write("over", "");
+    succeeded(&running.outcome());
+    let recording = Recording::open(file);
+    assert_eq!((recording.total("events_lost"), recording.summary["complete"].as_bool()), (0, Some(true)));
+    for number_of in 1000..=1007 {
+        let found = recording.running(&format!(
+            "mix{} {number_of}",
+            if [1001, 1004, 1005].contains(&number_of) { ".static" } else { "" }
+        ));
+        let found = found.iter().filter(|process| number(process, "allocations") > 500).count();
+        // The shell's command line has two of them.
+        assert_eq!(found > 0, number_of < 1006, "{number_of}: {recording:?}");
+    }
+    let seen = |name: &str| fs::read_to_string(scratch.file(name)).unwrap();
+    assert_eq!(seen("during"), seen("after"));
+    assert!(!seen("during").contains("sees"), "{}", seen("during"));
+}
+
+/// A program that starts another in its own place is recorded there, too.
+#[test]
+fn the_program_in_its_place_is_recorded() {
+    let scratch = Scratch::new();
+    let line = format!(
+        "while ! [ -e {0}/go ]; do read -t 0.01 x; done; exec {1} 1000",
+        scratch.path().display(),
+        program("mix").display()
+    );
+    let Some(bash) = installed("bash") else { return };
+    let running = Job::new([bash.as_os_str(), "-c".as_ref(), line.as_ref()]).start_bare();
+    let pid = id(&running);
+    wait_until("it runs", || fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "bash\n"));
+    let file = scratch.file("recording.hl");
+    let recorder = attach(&pid, &file, &[]);
+    wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
+    scratch.write("go", "");
+    succeeded(&running.outcome());
+    succeeded(&recorder.outcome());
+    let recording = Recording::open(file);
+    let [process] = recording.processes() else { panic!("{recording:?}") };
+    assert_eq!(process["images"].as_array().map(Vec::len), Some(2), "{recording:?}");
+    assert!(number(process, "allocations") > 500, "{recording:?}");
+}
+
+/// Libraries with an allocator of their own that a program opens while it is recorded: every call
+/// is recorded, from their constructors on, and their code is as before afterwards.
+#[test]
+fn libraries_that_it_opens() {
+    let scratch = Scratch::new();
+    let [one, other] = crate::own_allocator::later::plugins(&scratch);
+    // The number of calls, by the recording and by the program itself.
+    let calls = |mode: &str, work: &str| {
+        let scratch = Scratch::new();
+        let words = format!("{} {} {mode} {work}", one.display(), other.display());
+        let job = Job::fixture("later", &words).variable("WORK", work).variable("WAIT", scratch.path());
+        let running = job.start_bare();
+        let pid = id(&running);
+        wait_until("the program is ready", || scratch.file("ready").exists());
+        let before = code(&pid);
+        let file = scratch.file("recording.hl");
+        let recorder = attach(&pid, &file, &[]);
+        wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
+        scratch.write("go", "");
+        wait_until("the program is done", || scratch.file("did").exists());
+        succeeded(&heapledger(["stop", &*pid]));
+        let outcome = recorder.outcome();
+        succeeded(&outcome);
+        assert!(!String::from_utf8_lossy(&outcome.stderr).contains("HL0"), "{outcome:?}");
+        assert!(code(&pid) == before, "the code is not as before");
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        assert!(!maps.contains("heapledger:") && !maps.contains("memfd:heapledger"), "{maps}");
+        scratch.write("over", "");
+        let ended = running.outcome();
+        succeeded(&ended);
+        let recording = Recording::open(file);
+        assert_eq!((recording.total("events_lost"), recording.total("frees_missed")), (0, 0), "{recording:?}");
+        let told = ended.printed_objects().pop().unwrap();
+        ["allocations", "frees", "bytes_allocated"].map(|name| (recording.total(name), number(&told, name)))
+    };
+    for mode in ["once", "again", "both"] {
+        // The dynamic linker's own blocks are the same for both.
+        for (few, many) in calls(mode, "10").into_iter().zip(calls(mode, "100")) {
+            assert!(many.1 > few.1 && many.0 - few.0 == many.1 - few.1, "{mode}: {few:?} {many:?}");
+        }
+    }
+}
+
 /// Processes that cannot be recorded, each with what to do.
 #[test]
 fn refusals_say_what_to_do() {

@@ -198,7 +198,7 @@ pub(crate) fn without_allocator(scratch: &Scratch) -> PathBuf {
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn launchers() {
     let scratch = Scratch::new();
-    let fixed = build("limits", Build::Static);
+    let fixed = without_allocator(&scratch);
     let directory = fixed.parent().unwrap().to_str().unwrap().to_owned();
     let script = |name: &str, text: &str| {
         scratch.script(name, format!("#!/bin/sh\n{text}\n"));
@@ -211,7 +211,7 @@ fn launchers() {
     let text = run(&plain);
     assert!(!text.contains("all of it") && text.contains("judged when it starts"), "{text}");
 
-    let launcher = script("launcher", &format!("DIR={directory}\nexec \"$DIR/limits.static\" \"$@\""));
+    let launcher = script("launcher", &format!("DIR={directory}\nexec \"$DIR/alone\" \"$@\""));
     let outer = script("outer", "exec \"${0%/*}/launcher\" \"$@\"");
     for file in [&launcher, &outer] {
         let (answer, status) = doctor(file);

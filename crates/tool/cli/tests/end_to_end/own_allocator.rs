@@ -1,6 +1,6 @@
 //! Programs with an allocator of their own inside: their calls are recorded as those of malloc are.
 
-mod later;
+pub(crate) mod later;
 mod preloaded;
 
 use std::fs;

@@ -353,6 +353,103 @@ fn what_a_static_program_executes() {
     assert_eq!(found.len(), 30, "{recording:?}");
 }
 
+/// Static programs that a dynamic one starts are recorded, in whatever way it starts them; and what
+/// they start. The program that starts them sees the same as ever.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn what_a_dynamic_program_starts() {
+    let scratch = Scratch::new();
+    for fixed in linked("mix") {
+        let name = fixed.to_str().unwrap();
+        let is_recorded = |recording: &Recording, count: usize| {
+            recording.assert_whole().assert_adds_up();
+            assert_eq!(recording.summary["unrecorded"].as_array().map(Vec::len), Some(0), "{recording:?}");
+            let found = recording.running(&format!("{name} 1000"));
+            let found: Vec<_> = found.iter().filter(|process| number(process, "allocations") > 500).collect();
+            assert_eq!(found.len(), count, "{name}: {recording:?}");
+        };
+        for how in [
+            "fork+execv",
+            "fork+execve-cleared",
+            "fork+execvp",
+            "fork+fexecve",
+            "fork+execveat",
+            "vfork+execv",
+            "vfork+execve-cleared",
+            "posix_spawn",
+            "posix_spawn-cleared",
+            "posix_spawnp",
+            "system",
+            "popen",
+        ] {
+            let (_, recording) = Job::fixture("spawns", &format!("{how} {name} 1000")).both(&scratch);
+            is_recorded(&recording, 1);
+        }
+        // Python's own way, which is vfork; a script with such an interpreter; many at once.
+        if let Some(python) = installed("python3") {
+            let line = format!("import subprocess as s; print(s.run(['{name}', '1000']).returncode)");
+            is_recorded(&Job::new([python.to_str().unwrap(), "-c", &line]).both(&scratch).1, 1);
+        }
+        scratch.script("script", format!("#!{name} 1000\n"));
+        let line = format!("{}; exec {name} 1000", scratch.file("script").display());
+        let (_, recording) = Job::shell(&line).both(&scratch);
+        assert_eq!(recording.assert_whole().running(name).len(), 2, "{recording:?}");
+        let many = format!("i=0; while [ $i -lt 20 ]; do {name} 1000 & i=$((i+1)); done; wait");
+        is_recorded(&Job::shell(&many).recorded(&scratch).1, 20);
+    }
+    // On to dynamic ones again.
+    let fixed = build("spawns", Build::Static);
+    let dynamic = crate::harness::program("mix");
+    for how in ["fork+execv", "posix_spawn"] {
+        for inner in ["vfork+execv", "fork+fexecve", "fork+execveat"] {
+            let words = format!("{how} {} {inner} {} 1000", fixed.display(), dynamic.display());
+            let (_, recording) = Job::fixture("spawns", &words).both(&scratch);
+            let found = recording.assert_whole().running(&format!("{} 1000", dynamic.display()));
+            assert!(found.iter().any(|process| number(process, "allocations") > 500), "{words}: {recording:?}");
+        }
+    }
+    // Without a right to execute it, no program starts; the thread that was traced goes on.
+    let plain = scratch.file("plain");
+    fs::write(&plain, fs::read(&fixed).unwrap()).unwrap();
+    for how in ["vfork+execv", "posix_spawn", "posix_spawnp"] {
+        let (_, recording) = Job::fixture("spawns", &format!("{how} {} -", plain.display())).both(&scratch);
+        assert_eq!(recording.summary["unrecorded"].as_array().map(Vec::len), Some(0), "{recording:?}");
+    }
+}
+
+/// A program that starts static ones notices nothing, however closely it looks, beside signals and
+/// in several threads.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn the_parent_notices_nothing() {
+    let scratch = Scratch::new();
+    let fixed = build("spawn_watched", Build::Static);
+    let job = Job::fixture("spawn_watched", &format!("30 {}", fixed.display()));
+    let (outcome, recording) = job.both(&scratch);
+    assert_eq!(outcome.text(), "signals 0, results 0, interrupted 0, timer ran\n");
+    assert_eq!(recording.total("events_lost"), 0, "{recording:?}");
+    assert_eq!(recording.summary["unrecorded"].as_array().map(Vec::len), Some(0), "{recording:?}");
+    let children = recording.running("spawn_watched.static");
+    let children = children.iter().filter(|process| process["exit"]["code"] == 7);
+    assert_eq!(children.filter(|process| number(process, "allocations") >= 100).count(), 90, "{recording:?}");
+}
+
+/// A child of `posix_spawn` has little stack in musl: the recorder uses no more than it can spare.
+#[test]
+fn a_child_with_a_small_stack() {
+    let scratch = Scratch::new();
+    let dynamic = crate::harness::program("mix");
+    for program in linked("child_stack") {
+        for (command, code) in [(dynamic.to_str().unwrap(), 0), ("/nowhere/at/all", 127)] {
+            let (outcome, recording) = job(&program, &format!("640 {command} 1000")).both(&scratch);
+            assert!(outcome.text().ends_with(&format!("it fits, code {code}\n")), "{outcome:?}");
+            let found = recording.running(&format!("{command} 1000"));
+            let found = found.iter().filter(|process| number(process, "allocations") > 500).count();
+            assert_eq!(found, if code == 0 { 2 } else { 0 }, "{recording:?}");
+        }
+    }
+}
+
 /// `--sample` and `--usable` work there, too.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]

@@ -24,6 +24,15 @@ fn those_that_introduce_themselves_are_none() {
 }
 
 #[test]
+fn those_into_which_nothing_could_be_placed_say_so() {
+    let mut departures = Departures::default();
+    departures.announce(announced(8, 0, 100));
+    departures.announce(announced(9, 0, 100));
+    departures.not_followed(9);
+    assert_eq!(settled(&mut departures, None), [(8, 74), (9, 122)]);
+}
+
+#[test]
 fn those_that_fail_are_none() {
     let mut departures = Departures::default();
     departures.announce(announced(7, 1, 100));

@@ -20,7 +20,12 @@ fn paths_lead_from_the_root_of_the_process() {
     symlink("/bin/sh", root.join("bin/below/absolute")).expect("it is ours");
     symlink("../../../../../../bin/sh", root.join("bin/below/relative")).expect("it is ours");
     let place = open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
-    let mut files = Files { root: place, has_our_root: false, directory: Some("/bin/below".into()) };
+    let mut files = Files {
+        root: place,
+        has_our_root: false,
+        directory: Some("/bin/below".into()),
+        descriptors: "/proc/self/fd".into(),
+    };
     if files.find("/bin/sh".as_ref()).is_err_and(|error| error.raw_os_error() == Some(libc::ENOSYS)) {
         return eprintln!("skipped: the kernel has no openat2(2)");
     }
@@ -30,6 +35,13 @@ fn paths_lead_from_the_root_of_the_process() {
     for (path, error) in [("/etc/passwd", io::ErrorKind::NotFound), ("/bin", io::ErrorKind::InvalidInput)] {
         assert_eq!(text(&files, path), Err(error), "{path}");
     }
+    // A file that the process has opened is found wherever it is.
+    let script = File::open("/bin/sh").expect("there is a shell");
+    let own = files.find(format!("/proc/self/fd/{}", script.as_raw_fd()).as_ref()).expect("it is open");
+    let inode = |file: &File| file.metadata().expect("it is open").ino();
+    assert_eq!(inode(&own.open().expect("it can be read")), inode(&script));
+    let beside = format!("/proc/self/fd/{}/../../status", script.as_raw_fd());
+    assert!(files.find(beside.as_ref()).is_err());
     // The interpreter of a script is the one inside, too: here a program for another machine.
     let elf = [&b"\x7fELF\x01\x01\x01"[..], &[0; 60]].concat();
     fs::write(root.join("bin/sh"), elf).expect("it is ours");

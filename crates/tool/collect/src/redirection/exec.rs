@@ -1,26 +1,49 @@
-//! The system call execve in a statically linked program, and the stubs that make it there.
+//! The system calls execve and execveat of a C library, and the stubs that make them.
 //!
-//! C libraries make it by two instructions, `mov eax, 59; syscall`. The first one has five bytes: a
-//! jump takes its place.
+//! C libraries make them by two instructions, `mov eax, NUMBER; syscall`. The first one has five
+//! bytes: a jump takes its place.
 //!
 //! ```text
 //! 0   address of the thunk
-//! 8   stub:  lea rsp, [rsp - 128]; call [0]; lea rsp, [rsp + 128]; jmp behind the system call
+//! 8   stub:  lea rsp, [rsp - 128]; mov eax, NUMBER; call [0]; lea rsp, [rsp + 128];
+//!            jmp behind the system call
 //! ```
 
 use heapledger_wire::redirection::Jump;
 
-/// `mov eax, 59; syscall`.
-const CALL: [u8; 7] = [0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05];
+/// The instructions of a system call: `mov eax, NUMBER; syscall`.
+type Call = [u8; 7];
+/// The bytes of the first one.
+const SET_NUMBER: usize = 5;
+/// Those of execve and execveat.
+const CALLS: [Call; 2] = [[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05], [0xb8, 0x42, 0x01, 0, 0, 0x0f, 0x05]];
 /// The bytes of a stub.
-const STUB: usize = 24;
+const STUB: usize = 29;
 /// The most system calls that are replaced: a C library has two or three.
 const SITES_MAX: usize = 64;
 
-/// Returns the addresses of the system calls in code that begins at an address.
-pub(super) fn sites(code: &[u8], start: u64) -> Vec<u64> {
-    let at = code.windows(CALL.len()).enumerate().filter(|(_, bytes)| **bytes == CALL);
-    at.map(|(offset, _)| start + offset as u64).take(SITES_MAX).collect()
+/// A system call in code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Site {
+    address: u64,
+    call: Call,
+}
+
+/// Returns the system calls in code that begins at an address.
+pub(super) fn sites(code: &[u8], start: u64) -> Vec<Site> {
+    let calls = code.windows(size_of::<Call>()).enumerate().filter_map(|(offset, bytes)| {
+        let call = CALLS.into_iter().find(|call| bytes == call)?;
+        Some(Site { address: start + offset as u64, call })
+    });
+    calls.take(SITES_MAX).collect()
+}
+
+/// The beginning of a stub: `lea rsp, [rsp - 128]`, and the first byte of `mov eax, …`.
+const START: [u8; 6] = [0x48, 0x8d, 0x64, 0x24, 0x80, 0xb8];
+
+/// True for the code of a stub.
+pub(super) fn is_stub(code: &[u8]) -> bool {
+    code.starts_with(&START)
 }
 
 /// Returns the bytes of so many stubs.
@@ -30,18 +53,19 @@ pub(super) fn length(sites: usize) -> usize {
 
 /// Returns stubs for an address, which lead to the thunk, and the jumps to them. A system call that
 /// is too far away is left out.
-pub(super) fn stubs(sites: &[u64], address: u64, thunk: u64) -> (Vec<u8>, Vec<Jump>) {
+pub(super) fn stubs(sites: &[Site], address: u64, thunk: u64) -> (Vec<u8>, Vec<Jump>) {
     let (mut code, mut jumps) = (thunk.to_le_bytes().to_vec(), Vec::new());
-    for &site in sites {
+    for &Site { address: site, call } in sites {
         let start = code.len();
         // The stub begins below the red zone of the program.
         code.extend([0x48, 0x8d, 0x64, 0x24, 0x80]);
+        code.extend(call.iter().take(SET_NUMBER));
         code.extend([0xff, 0x15]);
-        code.extend((0_usize.wrapping_sub(start + 11) as u32).to_le_bytes());
+        code.extend((0_usize.wrapping_sub(start + 16) as u32).to_le_bytes());
         code.extend([0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
         let from = address + code.len() as u64;
-        let back = Jump::new(from, &CALL, site + CALL.len() as u64);
-        let there = Jump::new(site, &CALL, address + start as u64);
+        let back = Jump::new(from, &call, site + call.len() as u64);
+        let there = Jump::new(site, &call, address + start as u64);
         match back.zip(there) {
             Some((back, there)) => {
                 code.extend(back.jump);

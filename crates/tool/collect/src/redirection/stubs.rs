@@ -8,6 +8,7 @@
 //!     site, at the next multiple of 8
 //! ```
 
+use super::{exec, linker};
 use heapledger_entries::{Patch, Plan, relocate};
 use heapledger_wire::entries::EntryKind;
 use heapledger_wire::redirection::{Jump, Site, Thunk};
@@ -28,9 +29,12 @@ const HEAD: usize = Thunk::ALL.len() * 8;
 /// The bytes of a stub for [`Thunk::Preserving`] before the instructions of its entry.
 pub(crate) const STUB_LENGTH: usize = BEFORE_ORIGINAL_MAX - POP.len();
 
-/// True for the code of a stub for [`Thunk::Preserving`], as [`Stubs::place`] makes it.
+/// True for the code of a stub for [`Thunk::Preserving`], as [`Stubs::place`] makes it, and for
+/// those of stubs for the system call execve and for the dynamic linker.
 pub(crate) fn is_stub(code: &[u8; STUB_LENGTH]) -> bool {
     matches!(code, [0x41, 0x53, 0x4c, 0x8d, 0x1d, _, _, _, _, 0xff, 0x25, ..])
+        || exec::is_stub(code)
+        || linker::is_stub(code)
 }
 
 /// The thunks that a library has.

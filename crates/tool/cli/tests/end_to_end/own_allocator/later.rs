@@ -11,7 +11,7 @@ use crate::truth::agrees;
 use crate::variants::{JEMALLOC, MIMALLOC, Variant, build_library};
 
 /// Returns a library in C, and a copy of it.
-fn plugins(scratch: &Scratch) -> [PathBuf; 2] {
+pub(crate) fn plugins(scratch: &Scratch) -> [PathBuf; 2] {
     let library = build("later_plugin", Build::Module);
     ["one.so", "other.so"].map(|name| {
         fs::copy(&library, scratch.file(name)).unwrap();
