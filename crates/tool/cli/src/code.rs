@@ -481,13 +481,13 @@ codes! {
     }
 
     // --------------------------------------------------------------------------- a running program
-    /// The process does not use Heapledger's allocator
+    /// The process has no heap that can be shown
     OtherAllocator = 83 {
-        cause: "`heapledger heap-map` reads the tables of Heapledger's allocator from the memory of the process. No file that the \
-                process has mapped has the symbol `heapledger_heap_v1`, by which they are found.",
+        cause: "`heapledger heap-map` knows the heaps of glibc's malloc and of Heapledger's allocator. No data of the process look \
+                like an arena of glibc's, and no file that it has mapped has the symbol `heapledger_heap_v1`.",
         consequence: "Nothing is shown. The process is as it was.",
-        remedy: "Start the program with the allocator: `heapledger run --allocator heapledger -- COMMAND`. In a Rust program that \
-                 links it, keep the symbol table (no `strip = true`).",
+        remedy: "`heapledger rss PID` shows all of its memory. Or start the program with Heapledger's allocator: `heapledger run \
+                 --allocator heapledger -- COMMAND`. In a Rust program that links it, keep the symbol table (no `strip = true`).",
     }
     /// There is no such allocator
     NoAllocator = 84 {

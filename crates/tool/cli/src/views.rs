@@ -6,6 +6,7 @@ pub(crate) mod chart;
 pub(crate) mod departures;
 pub(crate) mod flame_graph;
 pub(crate) mod headline;
+pub(crate) mod heap_pages;
 pub(crate) mod listing;
 pub(crate) mod palette;
 pub(crate) mod parts;

@@ -1,7 +1,7 @@
 //! The account of a process's resident memory: a part for every page.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use crate::error::ResidentError;
 use crate::glibc::{GlibcHeap, Piece, Places};
 use crate::heap::{HeapMap, Slice};
+use crate::memory::ProcessMemory;
 use crate::pages::{PAGE, PageMap, PresentPages};
 use crate::reader::WordReader;
 use crate::smaps::{self, Amounts, SystemMapping};
@@ -26,7 +27,7 @@ const TRIES: usize = 3;
 pub struct ResidentMemory {
     /// The name of the program, as the kernel keeps it: at most 15 bytes.
     pub command: String,
-    /// The kernel's sums over all mappings (`smaps_rollup`).
+    /// The sums of the kernel's amounts over all mappings, which are those of `smaps_rollup`.
     pub kernel: Amounts,
     /// The parts, in the order of their kinds; within a kind, the largest first.
     pub parts: Vec<ResidentPart>,
@@ -143,26 +144,26 @@ impl ResidentMemory {
     fn read(process: u32, own_heap: Option<&HeapMap>) -> Result<ResidentMemory, ResidentError> {
         let read = |name: &'static str| read_text(process, name);
         let mappings = smaps::parse(&read("smaps")?);
-        let kernel = smaps::parse_rollup(&read("smaps_rollup")?);
+        let kernel = smaps::sum(&mappings);
         if mappings.is_empty() {
             return Err(ResidentError::NoProcess(process));
         }
         let refused = |error| ResidentError::of(process, "pagemap", error);
-        let memory =
-            File::open(format!("/proc/{process}/mem")).map_err(|error| ResidentError::of(process, "mem", error))?;
+        let memory = ProcessMemory::open(process).map_err(|error| ResidentError::of(process, "mem", error))?;
         let mut page_map = PageMap::open(process).map_err(refused)?;
         let mut pages = PresentPages::default();
         for mapping in mappings.iter().filter(|mapping| needs_pages(mapping)) {
             page_map.read(mapping.addresses.clone(), &mut pages).map_err(refused)?;
         }
         let threads = Threads::of_process(process);
+        let mut reader = WordReader::new(&memory, &pages);
+        let mappings = divide_stacks(mappings, &threads, &pages, &mut reader);
 
         let mut account = Account { mappings: &mappings, pages: &pages, parts: BTreeMap::new(), carved: Vec::new() };
         if let Some(map) = own_heap {
             account.carve_heapledger(map);
         }
         account.carve_zeroes(process);
-        let mut reader = WordReader::new(&memory, &pages);
         let uses: Vec<StackUse> = account.stacks(&threads, &mut reader);
         let glibc = GlibcHeap::read(&memory, &pages, &account.places(&uses));
         if let Some(glibc) = &glibc {
@@ -199,6 +200,10 @@ impl ResidentMemory {
         i64::try_from(i128::from(self.kernel.resident) - i128::from(self.found())).unwrap_or(i64::MAX)
     }
 
+    pub(crate) fn present_pages(&self) -> &PresentPages {
+        &self.pages
+    }
+
     /// Returns the resident bytes of some addresses of private memory, such as those of a block.
     pub fn resident_within(&self, addresses: Range<u64>) -> u64 {
         self.pages.bytes_within(addresses)
@@ -233,6 +238,35 @@ fn needs_pages(mapping: &SystemMapping) -> bool {
     let has_own_pages = mapping.is_writable && !mapping.is_shared && mapping.amounts.anonymous > 0;
     let is_heap = mapping.is_private_memory() && mapping.amounts.resident > 0;
     (has_own_pages || is_heap) && mapping.name != "[stack]" && !is_of_kernel(&mapping.name)
+}
+
+/// Divides the mappings that are the stack of a thread and go on behind it.
+fn divide_stacks(
+    mappings: Vec<SystemMapping>,
+    threads: &Threads,
+    pages: &PresentPages,
+    reader: &mut WordReader<'_>,
+) -> Vec<SystemMapping> {
+    let mut divided = Vec::with_capacity(mappings.len());
+    for mut mapping in mappings {
+        let may_be = mapping.is_private_memory() && mapping.is_writable && mapping.name.is_empty();
+        let end = if may_be { threads.end_of_stack(&mapping.addresses, reader) } else { None };
+        if let Some(end) = end {
+            let mut stack = mapping.clone();
+            stack.addresses.end = end;
+            let resident = pages.bytes_within(stack.addresses.clone()).min(mapping.amounts.resident);
+            let mut amounts = Amounts { resident, anonymous: resident, ..Amounts::default() };
+            amounts.private_dirty = resident.min(mapping.amounts.private_dirty);
+            stack.amounts = amounts;
+            mapping.addresses.start = end;
+            mapping.amounts.resident -= resident;
+            mapping.amounts.private_dirty -= amounts.private_dirty;
+            mapping.amounts.anonymous = mapping.amounts.anonymous.saturating_sub(resident);
+            divided.push(stack);
+        }
+        divided.push(mapping);
+    }
+    divided
 }
 
 /// True if the mapping is one that the kernel makes in every process for itself.

@@ -63,5 +63,5 @@ pub fn smaps(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mappings = smaps::parse(&text);
     assert!(mappings.iter().all(|mapping| mapping.size() > 0));
-    smaps::parse_rollup(&text);
+    smaps::sum(&mappings);
 }

@@ -6,6 +6,7 @@
 
 mod caches;
 mod mapped;
+mod segments;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -13,13 +14,16 @@ mod walk;
 
 use std::ops::Range;
 
+use crate::fill::{Fills, PageFill};
+use crate::heap_pages::{HeapPage, PageUse};
 use crate::memory::Memory;
 use crate::pages::PresentPages;
 use crate::reader::WordReader;
 
 use self::caches::Caches;
+use self::segments::Plan;
 use self::state::ArenaState;
-use self::walk::{Walked, walk};
+use self::walk::{Extent, Walked};
 
 /// The number of times that a heap is read anew because it has changed meanwhile.
 const TRIES: usize = 5;
@@ -90,6 +94,11 @@ impl GlibcArena {
         self.pieces().iter().map(|piece| piece.bytes).fold(0, u64::saturating_add)
     }
 
+    /// Returns a name such as `the main arena` or `arena at 0x7f0004000030`.
+    pub(crate) fn name(&self) -> String {
+        if self.is_main { "the main arena".to_owned() } else { format!("arena at {:#x}", self.address) }
+    }
+
     fn pieces(&self) -> [Piece; 7] {
         let GlibcArena { used, cached, fast, free, top, bookkeeping, unread, .. } = *self;
         [used, cached, fast, free, top, bookkeeping, unread]
@@ -104,10 +113,24 @@ pub struct GlibcHeap {
     pub arenas: Vec<GlibcArena>,
     /// The blocks with a mapping of their own (`mmap`).
     pub mapped: Piece,
+    /// The resident pages of the heaps, by what keeps them.
+    pub page_use: PageUse,
     /// The number of threads whose caches were found. If it is 0, cached chunks count as used.
     pub caches: u64,
     /// The addresses of all that, ascending.
     pub(crate) ranges: Vec<Range<u64>>,
+    /// The pages of the heaps, by arena and by address.
+    pub(crate) fills: Vec<HeapFills>,
+}
+
+/// The resident pages of a heap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeapFills {
+    /// The index of the arena.
+    pub(crate) arena: usize,
+    /// The addresses that were walked.
+    pub(crate) known: Range<u64>,
+    pub(crate) fills: Fills,
 }
 
 /// The parts of a process where the heap may be.
@@ -127,28 +150,29 @@ impl GlibcHeap {
     /// Takes time in proportion to the resident pages that have the beginning of a chunk, which are
     /// read.
     pub(crate) fn read(memory: &dyn Memory, pages: &PresentPages, places: &Places) -> Option<GlibcHeap> {
+        GlibcHeap::read_by(memory, pages, places, Plan::default())
+    }
+
+    fn read_by(memory: &dyn Memory, pages: &PresentPages, places: &Places, plan: Plan) -> Option<GlibcHeap> {
         let mut reader = WordReader::new(memory, pages);
         let states = state::find(memory, pages, &mut reader, places);
         if states.is_empty() {
             return None;
         }
         let mut heap = GlibcHeap::default();
-        let mut walker = Walker { pages, reader, other: WordReader::new(memory, pages), places };
+        let mut walker = Walker { memory, pages, reader, places, plan };
+        let walked = walker.heaps(&states);
         let mut caches = Caches::default();
-        let mut walked: Vec<Vec<Walked>> = Vec::new();
-        for state in &states {
-            walked.push(walker.heaps(state));
-            for &candidate in walked.last().into_iter().flatten().flat_map(|walked| &walked.caches) {
-                caches.add_candidate(candidate);
-            }
+        for &candidate in walked.iter().flatten().flat_map(|walked| &walked.caches) {
+            caches.add_candidate(candidate);
         }
         let ranges = walked.iter().flatten().map(|walked| walked.range.clone());
         heap.ranges = ranges.collect();
         heap.ranges.sort_by_key(|range| range.start);
-        let cached = caches.read(&mut walker.other, &heap.ranges);
+        let cached = caches.read(&mut walker.reader, &heap.ranges);
         heap.caches = cached.owners.len() as u64;
         for (state, walked) in states.iter().zip(walked) {
-            heap.arenas.push(walker.arena(state, &walked, &cached));
+            walker.add_arena(state, walked, &cached, &mut heap);
         }
         let (mapped, ranges) = mapped::find(&mut walker.reader, pages, &places.anonymous, &heap.ranges);
         heap.mapped = mapped;
@@ -177,32 +201,41 @@ impl GlibcHeap {
 
 /// A read in progress.
 struct Walker<'m, 'p> {
+    memory: &'m dyn Memory,
     pages: &'m PresentPages,
-    /// The reader for what is read in order, and another one.
     reader: WordReader<'m>,
-    other: WordReader<'m>,
     places: &'p Places,
+    plan: Plan,
 }
 
 impl Walker<'_, '_> {
-    /// Walks the heaps of an arena. A heap that changes meanwhile is read anew.
-    fn heaps(&mut self, state: &ArenaState) -> Vec<Walked> {
-        let mut walked = Vec::new();
+    /// Walks the heaps of all arenas. Those of an arena that changes meanwhile are read anew.
+    fn heaps(&mut self, states: &[ArenaState]) -> Vec<Vec<Walked>> {
+        let mut walked: Vec<Vec<Walked>> = vec![Vec::new(); states.len()];
+        let mut unread: Vec<usize> = (0..states.len()).collect();
         for _ in 0..TRIES {
             self.reader.forget();
-            self.other.forget();
-            let state = state.read_again(&mut self.other);
-            let extents = state.extents(&mut self.other, &self.places.brk);
-            walked = extents.iter().map(|extent| walk(&mut self.reader, self.pages, extent)).collect();
-            if walked.iter().all(|walked| walked.unread.bytes == 0) {
+            let mut extents: Vec<(usize, Extent)> = Vec::new();
+            for &arena in &unread {
+                let state = states[arena].read_again(&mut self.reader);
+                let heaps = state.extents(&mut self.reader, &self.places.brk);
+                extents.extend(heaps.into_iter().map(|extent| (arena, extent)));
+                walked[arena].clear();
+            }
+            let heaps = segments::walk_all(self.memory, self.pages, &extents, self.plan);
+            for ((arena, _), heap) in extents.iter().zip(heaps) {
+                walked[*arena].push(heap);
+            }
+            unread.retain(|&arena| walked[arena].iter().any(|walked| walked.unread.bytes > 0));
+            if unread.is_empty() {
                 break;
             }
         }
         walked
     }
 
-    /// Returns the sums of an arena whose heaps were walked.
-    fn arena(&mut self, state: &ArenaState, walked: &[Walked], cached: &caches::Cached) -> GlibcArena {
+    /// Adds the sums of an arena whose heaps were walked.
+    fn add_arena(&mut self, state: &ArenaState, walked: Vec<Walked>, cached: &caches::Cached, heap: &mut GlibcHeap) {
         let mut arena = GlibcArena {
             address: state.address,
             is_main: state.is_main,
@@ -210,7 +243,12 @@ impl Walker<'_, '_> {
             ..GlibcArena::default()
         };
         let mut to_bookkeeping = Piece::default();
-        for walked in walked {
+        let ranges: Vec<Range<u64>> = walked.iter().map(|walked| walked.range.start..walked.end).collect();
+        let fast = caches::fast_chunks(&mut self.reader, state.top_field, &ranges);
+        for &(chunk, size) in &fast {
+            arena.fast.add(size, self.pages.bytes_within(chunk..chunk + size));
+        }
+        for mut walked in walked {
             arena.used.add_all(walked.used);
             arena.free.add_all(walked.free);
             arena.top.add_all(walked.top);
@@ -220,18 +258,23 @@ impl Walker<'_, '_> {
             let known = walked.range.start..walked.end;
             for (&chunk, &size) in cached.within(&known) {
                 arena.cached.add(size, self.pages.bytes_within(chunk..chunk + size));
+                walked.fills.remove(self.pages, chunk..chunk + size);
+            }
+            for &(chunk, size) in fast.iter().filter(|(chunk, _)| known.contains(chunk)) {
+                walked.fills.remove(self.pages, chunk..chunk + size);
             }
             for &(chunk, size) in cached.owners.iter().filter(|(chunk, _)| known.contains(chunk)) {
                 to_bookkeeping.add(size, self.pages.bytes_within(chunk..chunk + size));
             }
-        }
-        let ranges: Vec<Range<u64>> = walked.iter().map(|walked| walked.range.start..walked.end).collect();
-        for (chunk, size) in caches::fast_chunks(&mut self.other, state.top_field, &ranges) {
-            arena.fast.add(size, self.pages.bytes_within(chunk..chunk + size));
+            for (address, fill) in walked.fills.within(self.pages, known.clone()) {
+                let PageFill { used, chunks: blocks } = fill;
+                heap.page_use.add(&HeapPage { address, group: 0, used, blocks });
+            }
+            heap.fills.push(HeapFills { arena: heap.arenas.len(), known, fills: walked.fills });
         }
         // The heap's own marks say that all of these are in use.
         [arena.cached, arena.fast, to_bookkeeping].into_iter().for_each(|piece| arena.used.subtract(piece));
         arena.bookkeeping.add_all(to_bookkeeping);
-        arena
+        heap.arenas.push(arena);
     }
 }

@@ -8,8 +8,10 @@
 
 mod account;
 mod error;
+mod fill;
 mod glibc;
 mod heap;
+mod heap_pages;
 mod layout;
 mod memory;
 mod pages;
@@ -24,6 +26,7 @@ pub use self::account::{PartKind, ResidentMemory, ResidentPart};
 pub use self::error::{HeapMapError, ResidentError, Result};
 pub use self::glibc::{GlibcArena, GlibcHeap, Piece};
 pub use self::heap::{Arena, BinUse, Chunk, HeapMap, HugeBlock, Run, Slice, Totals};
+pub use self::heap_pages::{HeapPage, HeapPages, PageSum, PageUse};
 pub use self::memory::Memory;
 pub use self::smaps::{Amounts, SystemMapping};
 

@@ -17,6 +17,8 @@ pub(crate) const PAGE: u64 = 4096;
 pub(crate) struct PresentPages {
     /// Ascending, and no two touch.
     ranges: Vec<Range<u64>>,
+    /// The number of pages before each range.
+    before: Vec<u64>,
 }
 
 impl PresentPages {
@@ -25,7 +27,20 @@ impl PresentPages {
         match self.ranges.last_mut() {
             _ if range.is_empty() => {}
             Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => self.ranges.push(range),
+            _ => {
+                let count = self.ranges.last().map_or(0, pages_of);
+                self.before.push(self.before.last().map_or(0, |before| before + count));
+                self.ranges.push(range);
+            }
+        }
+    }
+
+    /// Returns the number of pages in memory that begin below an address.
+    pub(crate) fn count_below(&self, address: u64) -> u64 {
+        let index = self.ranges.partition_point(|present| present.end <= address);
+        match (self.ranges.get(index), self.before.get(index)) {
+            (Some(range), Some(before)) => before + address.saturating_sub(range.start).div_ceil(PAGE),
+            _ => self.before.last().map_or(0, |before| before + self.ranges.last().map_or(0, pages_of)),
         }
     }
 
@@ -51,6 +66,11 @@ impl PresentPages {
     }
 }
 
+/// Returns the number of pages of a range.
+fn pages_of(range: &Range<u64>) -> u64 {
+    (range.end - range.start).div_ceil(PAGE)
+}
+
 /// A position in a process's memory. Questions in order take no search.
 #[derive(Clone, Debug)]
 pub(crate) struct PresentCursor<'p> {
@@ -61,7 +81,19 @@ pub(crate) struct PresentCursor<'p> {
 
 impl PresentCursor<'_> {
     /// Returns the bytes between the position and an address that are in memory, and moves there.
+    #[inline]
     pub(crate) fn below(&mut self, end: u64) -> u64 {
+        match self.ranges.first() {
+            Some(first) if first.start <= self.at && end < first.end && self.at <= end => {
+                let bytes = end - self.at;
+                self.at = end;
+                bytes
+            }
+            _ => self.below_several(end),
+        }
+    }
+
+    fn below_several(&mut self, end: u64) -> u64 {
         let mut bytes = 0;
         while let Some(first) = self.ranges.first().filter(|first| first.start < end) {
             bytes += first.end.min(end).saturating_sub(first.start.max(self.at));

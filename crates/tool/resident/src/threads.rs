@@ -11,6 +11,9 @@ use crate::reader::WordReader;
 const TRIES: usize = 3;
 /// The bytes at the end of a stack in which the thread's own data are looked for.
 const END: u64 = 64 << 10;
+/// The alignment of a thread's description, and its size in glibc 2.26 to 2.41, at most.
+const STEP: u64 = 64;
+const THREAD_SIZE: u64 = 0x940;
 
 /// The threads of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +56,20 @@ impl Threads {
     }
 }
 
+impl Threads {
+    /// Returns the end of the stack in a mapping that goes on behind it: kernels before 6.7 make
+    /// one mapping of a stack and other memory next to it. `None` if the stack is the whole
+    /// mapping, or if no description of its thread is found, as for stacks of Go.
+    pub(crate) fn end_of_stack(&self, mapping: &Range<u64>, reader: &mut WordReader<'_>) -> Option<u64> {
+        let pointer = *self.stack_pointers.iter().find(|pointer| mapping.contains(pointer))?;
+        let parts: Vec<Range<u64>> = reader.present(pointer..mapping.end).collect();
+        let mut places = parts.into_iter().flat_map(|part| (part.start.next_multiple_of(STEP)..part.end).step_by(64));
+        let thread = places.find(|&at| is_thread(reader, at))?;
+        let end = thread.checked_add(THREAD_SIZE)?.next_multiple_of(PAGE);
+        (end < mapping.end).then_some(end)
+    }
+}
+
 /// The use of a mapping as a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StackUse {
@@ -76,16 +93,18 @@ fn stack_pointer(call: &str) -> Option<u64> {
 /// end of the stack. Its first and third word are its own address, by the ABI of thread-local
 /// storage and by glibc's `tcbhead_t`. 0 if there is no known id.
 fn thread_id_in(mapping: &Range<u64>, reader: &mut WordReader<'_>) -> Option<u32> {
-    const STEP: u64 = 64;
     /// The offset of `tid` in glibc since 2.4.
     const ID: u64 = 0x2d0;
     let start = mapping.end.saturating_sub(END).max(mapping.start).next_multiple_of(STEP);
     let end = mapping.end.saturating_sub(PAGE / 4);
     let mut places = (start..end).step_by(STEP as usize);
-    let is_itself =
-        |reader: &mut WordReader<'_>, at: u64| reader.word(at) == Some(at) && reader.word(at + 16) == Some(at);
-    let place = places.find(|&at| is_itself(reader, at))?;
+    let place = places.find(|&at| is_thread(reader, at))?;
     Some(reader.word(place + ID).unwrap_or(0) as u32)
+}
+
+/// True if a thread is described at an address, by two words that are the address itself.
+fn is_thread(reader: &mut WordReader<'_>, at: u64) -> bool {
+    reader.word(at) == Some(at) && reader.word(at + 16) == Some(at)
 }
 
 #[cfg(test)]

@@ -5,19 +5,26 @@ use std::path::PathBuf;
 
 use crate::args::values::number;
 
-/// Show where the memory of a running program's heap is, run by run
+/// Show where the memory of a running program's heap is, page by page
 ///
-/// Reads the chunks and runs of Heapledger's allocator from the memory of the
-/// process, which needs no preparation and runs on meanwhile. A run has blocks of
-/// one size. The table has a row for each size; below it, each line is a chunk of
-/// 4 MiB, and each character a slice of it of 64 KiB. ▁▂▃▄▅▆▇█ is a run, by how
-/// many of its blocks are in use, _ if none is. #== is a run of one larger block,
-/// o== if it is free. A colon is no run, but pages may have memory; a full stop has
-/// none.
+/// Reads the heap of glibc's malloc, or that of Heapledger's allocator, from the
+/// memory of the process, which needs no preparation and runs on meanwhile.
 ///
-///     $ heapledger run --allocator heapledger -- ./server &
+/// Of glibc's heap, each character is a page or some neighbouring pages, by how much
+/// is in use on them: ▁▂▃▄▅▆▇█, and _ if nothing is. What is blank is not in memory.
+/// The table has a row for each arena: pages with nothing in use, and those with
+/// less than a quarter in use, which few blocks keep.
+///
+/// Heapledger's allocator is shown run by run. A run has blocks of one size. The
+/// table has a row for each size; below it, each line is a chunk of 4 MiB, and each
+/// character a slice of it of 64 KiB. ▁▂▃▄▅▆▇█ is a run, by how many of its blocks
+/// are in use, _ if none is. #== is a run of one larger block, o== if it is free. A
+/// colon is no run, but pages may have memory; a full stop has none.
+///
+///     $ ./server &
 ///     $ heapledger heap-map $!
 ///     $ heapledger heap-map 4711 --svg -o heap.svg
+///     $ heapledger run --allocator heapledger -- ./server
 ///
 /// Takes the rights of a debugger over the process: those of its user, or root's,
 /// where the setting kernel.yama.ptrace_scope allows it.
@@ -28,11 +35,12 @@ pub(crate) struct HeapMapOf {
     #[arg(value_name = "PID")]
     pub(crate) process: u32,
 
-    /// The most chunks to draw; 0 for all. JSON has all
+    /// The most lines to draw; 0 for all. With fewer lines, more pages are one
+    /// character. JSON has all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 40, value_parser = number)]
     pub(crate) rows: usize,
 
-    /// Draw the chunks as a picture (SVG)
+    /// Draw a picture (SVG), with a colour for each arena or block size
     #[arg(long, conflicts_with = "json", help_heading = "Output")]
     pub(crate) svg: bool,
 

@@ -1,12 +1,14 @@
 //! `heapledger heap-map`: where the memory of a process's heap is.
 
 mod json;
+mod pages_json;
 mod picture;
 
 use heapledger_report_format::{Row, Tree, escape};
-use heapledger_resident::{Chunk, HeapMap, HeapMapError, Run, Slice};
+use heapledger_resident::{Chunk, HeapMap, HeapMapError, ResidentMemory, Run, Slice};
 
 pub(crate) use self::json::HeapMapJson;
+pub(crate) use self::pages_json::{HeapPagesJson, PageUseJson};
 
 use crate::args::HeapMapOf;
 use crate::code::Code;
@@ -15,20 +17,50 @@ use crate::exit::Exit;
 use crate::format::{bytes, count, counted, percent};
 use crate::json::document::Form;
 use crate::output::Output;
+use crate::verbs::rss;
+use crate::views::heap_pages;
 
 pub(crate) fn run(arguments: &HeapMapOf, out: &mut Output) -> Result<()> {
-    let map = HeapMap::of_process(arguments.process).map_err(failure)?;
+    let process = arguments.process;
+    let map = match HeapMap::of_process(process) {
+        Err(HeapMapError::NoAllocator(_)) => return run_by_page(arguments, out),
+        map => map.map_err(failure)?,
+    };
     if let Some(path) = &arguments.output {
         out.direct(path, arguments.force, &[])?;
     }
     if arguments.json {
-        return out.document(&HeapMapJson::new(arguments.process, &map), Form::Json);
+        return out.document(&HeapMapJson::new(process, &map), Form::Json);
     }
     let shown = if arguments.rows == 0 { usize::MAX } else { arguments.rows };
     if arguments.svg {
-        return Ok(picture::draw(arguments.process, &map, shown, out.stream())?);
+        return Ok(picture::draw(process, &map, shown, out.stream())?);
     }
-    print(arguments.process, &map, shown, out)
+    print(process, &map, shown, out)
+}
+
+/// Shows the heap of another allocator than Heapledger's, page by page.
+fn run_by_page(arguments: &HeapMapOf, out: &mut Output) -> Result<()> {
+    let process = arguments.process;
+    let memory = ResidentMemory::of_process(process).map_err(rss::failure)?;
+    let heap = memory.heap_pages().ok_or_else(|| {
+        let text = format!("process {process} has neither a heap of glibc's malloc nor of Heapledger's allocator");
+        let hint = format!("heapledger rss {process} shows all of its memory");
+        Failure::new(Exit::Unreadable, text).code(Code::OtherAllocator).hint(hint)
+    })?;
+    if let Some(path) = &arguments.output {
+        out.direct(path, arguments.force, &[])?;
+    }
+    rss::warn_of_unread(&memory);
+    if arguments.json {
+        return out.document(&HeapPagesJson::new(process, &heap), Form::Json);
+    }
+    let shown = if arguments.rows == 0 { usize::MAX } else { arguments.rows };
+    let of = format!("process {process} ({})", escape(&memory.command));
+    if arguments.svg {
+        return Ok(heap_pages::draw(&heap, &of, shown, out.stream())?);
+    }
+    heap_pages::print(&heap, &of, shown, out)
 }
 
 fn failure(error: HeapMapError) -> Failure {
@@ -37,14 +69,9 @@ fn failure(error: HeapMapError) -> Failure {
         HeapMapError::NotAllowed(_) => {
             Some("sudo heapledger heap-map PID; or allow debuggers: sudo sysctl kernel.yama.ptrace_scope=0")
         }
-        HeapMapError::NoAllocator(_) => {
-            Some("start it with the allocator: heapledger run --allocator heapledger -- COMMAND")
-        }
         _ => None,
     };
-    let has_none = matches!(error, HeapMapError::NoAllocator(_));
     let failure = Failure::from_error(Exit::Unreadable, error);
-    let failure = if has_none { failure.code(Code::OtherAllocator) } else { failure };
     match hint {
         Some(hint) => failure.hint(hint),
         None => failure,

@@ -3,7 +3,7 @@
 mod json;
 
 use heapledger_report_format::{Row, Tree};
-use heapledger_resident::{PartKind, ResidentError, ResidentMemory, ResidentPart};
+use heapledger_resident::{PageSum, PageUse, PartKind, ResidentError, ResidentMemory, ResidentPart};
 
 pub(crate) use self::json::RssJson;
 
@@ -22,10 +22,7 @@ pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
     if let Some(path) = &arguments.output {
         out.direct(path, arguments.force, &[])?;
     }
-    if let Some(unread) = memory.parts.iter().find(|part| part.kind == PartKind::GlibcUnread) {
-        let unread = bytes(unread.mapped);
-        warn(Code::HeapUnread, format_args!("{unread} of the heap could not be walked: it changes, or is damaged"));
-    }
+    warn_of_unread(&memory);
     if !memory.knows_zeroes {
         let what = "this kernel does not tell pages of zeroes from others: in heaps they are counted";
         warn(Code::ZeroesUnknown, format_args!("{what}, so that the parts may be more than the whole"));
@@ -37,7 +34,15 @@ pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
     print(process, &memory, shown, out)
 }
 
-fn failure(error: ResidentError) -> Failure {
+/// Warns of parts of the heap that could not be walked.
+pub(crate) fn warn_of_unread(memory: &ResidentMemory) {
+    if let Some(unread) = memory.parts.iter().find(|part| part.kind == PartKind::GlibcUnread) {
+        let unread = bytes(unread.mapped);
+        warn(Code::HeapUnread, format_args!("{unread} of the heap could not be walked: it changes, or is damaged"));
+    }
+}
+
+pub(crate) fn failure(error: ResidentError) -> Failure {
     let (code, hint) = match error {
         ResidentError::NoProcess(_) => (None, Some("`pgrep NAME` tells the numbers of the processes of a name")),
         ResidentError::NotAllowed(_) => {
@@ -177,6 +182,7 @@ fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) 
     table.push(0, Row::new("difference to the kernel's figure").cells(row));
     out.tree(&table)?;
     out.line("")?;
+    print_page_use(memory, out)?;
     let trimmable = memory.glibc.as_ref().map_or(0, |heap| heap.total().trimmable);
     if trimmable > 0 {
         out.line(format_args!("malloc_trim(0) would give back {} of the heap", bytes(trimmable)))?;
@@ -191,4 +197,26 @@ fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) 
         bytes(memory.reserved),
     ))?;
     Ok(())
+}
+
+/// Prints the pages of glibc's heap that few bytes keep, if there are any.
+fn print_page_use(memory: &ResidentMemory, out: &mut Output) -> Result<()> {
+    let Some(heap) = &memory.glibc else { return Ok(()) };
+    let PageUse { all, empty, alone, sparse, .. } = heap.page_use;
+    if empty.pages + alone.pages + sparse.pages == 0 {
+        return Ok(());
+    }
+    let mut table = Tree::new(["resident", "share", "in use"]);
+    let cells = |sum: PageSum| [bytes(sum.bytes()), percent(sum.bytes(), all.bytes()), bytes(sum.used)];
+    table.push(0, Row::new("pages of the heap").cells(cells(all)));
+    let rows = [
+        (empty, "with nothing in use"),
+        (alone, "kept by one chunk, with less than a quarter"),
+        (sparse, "kept by several chunks, with less than a quarter"),
+    ];
+    for (sum, name) in rows.into_iter().filter(|(sum, _)| sum.pages > 0) {
+        table.push(1, Row::new(name).note(counted(sum.pages, "page", "pages")).cells(cells(sum)));
+    }
+    out.tree(&table)?;
+    Ok(out.line("")?)
 }

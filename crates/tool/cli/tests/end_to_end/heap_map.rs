@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use crate::documents;
 use crate::harness::*;
 
 /// Returns the preload library of the allocator, which is built once.
@@ -92,6 +93,68 @@ fn a_running_program_is_shown_as_it_counts_itself() {
     waiting.end();
 }
 
+/// A program that waits until its stdin is closed, and has printed `end` before.
+fn begin_waiting(command: &mut Command) -> Child {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.take_while(|line| line != "end").all(|line| !line.is_empty()));
+    child
+}
+
+#[test]
+fn pages_of_glibc_are_those_of_its_arenas() {
+    let mut child = begin_waiting(Command::new(program("many_arenas")).arg("5"));
+    let pid = child.id().to_string();
+    let map = documents::read(&heapledger(["heap-map", &pid, "--json"]).stdout);
+    let rss = documents::read(&heapledger(["rss", &pid, "--json"]).stdout);
+    assert_eq!(map["pages"], rss["glibc"]["pages"]);
+    let arenas = rss["glibc"]["arenas"].as_array().unwrap();
+    let rows = map["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), arenas.len()), (6, 6));
+    for (row, arena) in rows.iter().zip(arenas) {
+        // Bookkeeping keeps pages, too. All that is in use here is resident, but for the large
+        // blocks that were hardly written to.
+        let used: i64 = ["used", "bookkeeping"].map(|piece| number(&arena[piece], "bytes_resident")).iter().sum();
+        assert_eq!(number(&row["pages"]["all"], "bytes_used"), used, "{arena:#}");
+    }
+    // The regions are the rows.
+    let mut sums = vec![[0, 0]; rows.len()];
+    for region in map["regions"].as_array().unwrap() {
+        let used = region["bytes_used"].as_array().unwrap();
+        assert_eq!(used.len(), region["blocks"].as_array().unwrap().len());
+        let sum = &mut sums[region["group"].as_u64().unwrap() as usize];
+        sum[0] += used.len() as i64;
+        sum[1] += used.iter().map(|used| used.as_i64().unwrap()).sum::<i64>();
+    }
+    for (row, sum) in rows.iter().zip(sums) {
+        let all = &row["pages"]["all"];
+        assert_eq!([number(all, "pages"), number(all, "bytes_used")], sum);
+    }
+
+    let text = heapledger(["heap-map", &pid]).text();
+    let start = format!("process {pid} (many_arenas): ");
+    assert!(text.starts_with(&start) && text.contains(" resident in the heap of glibc's malloc, "), "{text}");
+    assert!(text.contains("\nthe main arena\n0x") && text.contains("\narena at 0x"), "{text}");
+    let is_cells = |line: &&str| line.starts_with("0x");
+    assert!(text.lines().filter(is_cells).all(|line| line.chars().count() <= 16 + 64), "{text}");
+    let svg = heapledger(["heap-map", &pid, "--svg"]).text();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && svg.contains("the main arena"), "{svg}");
+    let rss = heapledger(["rss", &pid]).text();
+    assert!(rss.contains("  pages of the heap\n") && rss.contains("with nothing in use  "), "{rss}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+/// A program without a C library.
+fn no_heap(scratch: &Scratch) -> Child {
+    let source = "void _start(void) { for (;;) __asm__ volatile(\"syscall\" : : \"a\"(34L) : \"rcx\", \"r11\"); }\n";
+    let (source, program) = (scratch.write("pause.c", source), scratch.file("pause"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-nostdlib", "-static", "-o"]).arg(&program).arg(source);
+    assert!(compiler.status().unwrap().success());
+    Command::new(program).spawn().unwrap()
+}
+
 #[test]
 fn other_processes_have_no_map() {
     let refused = |process: &str| {
@@ -99,12 +162,16 @@ fn other_processes_have_no_map() {
         assert_eq!(outcome.status, exited(102));
         String::from_utf8_lossy(&outcome.stderr).into_owned()
     };
-    let other = refused(&std::process::id().to_string());
+    let scratch = Scratch::new();
+    let mut child = no_heap(&scratch);
+    let pid = child.id().to_string();
+    let is_there = || std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "pause\n");
+    wait_until("the program runs", is_there);
+    let other = refused(&pid);
     assert!(other.starts_with("error[HL0083]: process "), "{other}");
-    assert!(
-        other.contains("hint: start it with the allocator: heapledger run --allocator heapledger -- COMMAND\n"),
-        "{other}"
-    );
+    assert!(other.contains(&format!("hint: heapledger rss {pid} shows all of its memory\n")), "{other}");
+    child.kill().unwrap();
+    child.wait().unwrap();
     let none = refused("4294967295");
     assert!(none.contains("there is no process 4294967295\n\nhint: `pgrep NAME`"), "{none}");
 }

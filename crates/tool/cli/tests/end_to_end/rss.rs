@@ -184,6 +184,68 @@ ask shutdown nosave; wait $server
     waiting.end();
 }
 
+/// Runs `rss` under a filter of system calls. Returns its answer and its messages.
+fn ask_filtered(how: &str, process: u32) -> (Value, String) {
+    let mut command = Command::new(program("filtered"));
+    command.arg(how).args([env!("CARGO_BIN_EXE_heapledger"), "rss", &process.to_string(), "--json"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    (documents::read(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// A stack that is a part of a mapping, a kernel that does not tell pages of zeroes, and one that
+/// refuses the fast copy.
+#[test]
+fn kernels_that_tell_less() {
+    const STACK: i64 = 256 << 10;
+    const ABOVE: i64 = 512 << 10;
+    const READ: i64 = 1 << 20;
+    let waiting = Waiting::begin(Command::new(program("stack_below")).args(["256", "512"]));
+    let answer = waiting.ask();
+    let stack = |answer: &Value| {
+        let rows = answer["rows"].as_array().unwrap();
+        number(rows.iter().find(|row| row["kind"] == "thread-stack").unwrap(), "bytes_mapped")
+    };
+    assert_eq!(stack(&answer), STACK, "{answer:#}");
+    assert!(resident_of(&answer, "thread-stack") <= STACK, "{answer:#}");
+    assert!(resident_of(&answer, "anonymous") >= ABOVE, "{answer:#}");
+    let knows_zeroes = answer["knows_zeroes"] == true;
+    if knows_zeroes {
+        assert_eq!(number(&answer, "bytes_difference"), 0, "{answer:#}");
+    }
+    let kernel = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", waiting.child.id())).unwrap();
+    let resident = kernel.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    let resident: i64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    assert_eq!(number(&answer, "bytes_resident"), resident << 10);
+
+    let (old, said) = ask_filtered("scan", waiting.child.id());
+    assert!(said.contains("[HL0119]"), "{said}");
+    assert_eq!((&old["knows_zeroes"], stack(&old)), (&Value::Bool(false), STACK), "{old:#}");
+    let difference = number(&old, "bytes_difference");
+    assert!((-2 * READ..=4096 - READ).contains(&difference), "{old:#}");
+    let (copied, said) = ask_filtered("copy", waiting.child.id());
+    assert_eq!(said.contains("[HL0119]"), !knows_zeroes, "{said}");
+    // Other processes run the same programs, so that only what is shared may differ.
+    let kinds = ["glibc-used", "glibc-mapped", "thread-stack", "anonymous", "file"];
+    let resident = |answer: &Value| kinds.map(|kind| resident_of(answer, kind));
+    assert_eq!((resident(&copied), &copied["glibc"]), (resident(&answer), &answer["glibc"]));
+    waiting.end();
+}
+
+#[test]
+fn a_heap_that_is_overwritten_is_not_walked() {
+    let waiting = Waiting::begin(Command::new(program("stack_below")).args(["256", "512", "overwrite"]));
+    let outcome = heapledger(["rss", &waiting.child.id().to_string(), "--json"]);
+    let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert!(said.contains("[HL0118]"), "{said}");
+    let answer = documents::read(&outcome.stdout);
+    assert!(resident_of(&answer, "glibc-unread") > 0 && resident_of(&answer, "glibc-used") > 0, "{answer:#}");
+    if answer["knows_zeroes"] == true {
+        assert_eq!(number(&answer, "bytes_difference"), 0, "{answer:#}");
+    }
+    waiting.end();
+}
+
 #[test]
 fn processes_that_cannot_be_shown() {
     let none = heapledger(["rss", "4294967295"]);

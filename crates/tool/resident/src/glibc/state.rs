@@ -121,8 +121,8 @@ fn add_arenas(reader: &mut WordReader<'_>, top_field: u64, top: u64, states: &mu
 
 impl ArenaState {
     /// Returns the description as it is now.
-    pub(super) fn read_again(self, reader: &mut WordReader<'_>) -> ArenaState {
-        ArenaState { top: reader.word(self.top_field).unwrap_or(self.top), ..self }
+    pub(super) fn read_again(&self, reader: &mut WordReader<'_>) -> ArenaState {
+        ArenaState { top: reader.word(self.top_field).unwrap_or(self.top), ..*self }
     }
 
     /// Returns the heaps of the arena, by address.

@@ -117,6 +117,17 @@ fn read(memory: &Imitation) -> Option<GlibcHeap> {
     GlibcHeap::read(memory, &memory.pages, &places())
 }
 
+/// Reads a heap by several threads, in segments of a page or two.
+fn read_in_segments(memory: &Imitation, places: &Places) -> Option<GlibcHeap> {
+    GlibcHeap::read_by(memory, &memory.pages, places, Plan { threads: 3, segment: 0x1800 })
+}
+
+/// Returns the bytes in use on all pages of all heaps.
+fn filled(heap: &GlibcHeap, memory: &Imitation) -> u64 {
+    let pages = |heap: &HeapFills| heap.fills.within(&memory.pages, heap.known.clone()).collect::<Vec<_>>();
+    heap.fills.iter().flat_map(pages).map(|(_, fill)| u64::from(fill.used)).sum()
+}
+
 #[test]
 fn each_chunk_is_what_it_is() {
     let heap = read(&example().memory).expect("a heap");
@@ -138,6 +149,7 @@ fn each_chunk_is_what_it_is() {
     assert_eq!((main.trimmable, second.trimmable), (0x2_0000, 0));
     // All of it is resident.
     let total = heap.total();
+    assert_eq!(filled(&heap, &example().memory), total.used.bytes + total.bookkeeping.bytes);
     assert!(total.pieces().iter().all(|piece| piece.resident == piece.bytes), "{total:?}");
 }
 
@@ -205,6 +217,72 @@ fn without_bins_there_is_no_heap() {
     assert_eq!(read(&example.memory), None);
 }
 
+/// The size of a chunk in units of 16 bytes, true if it is in use, and the words of its contents:
+/// they may look like chunks.
+type Sample = (u64, bool, Vec<u64>);
+
+fn samples() -> impl Strategy<Value = Vec<Sample>> {
+    let size = prop_oneof![8 => 2_u64..40, 1 => 40_u64..2000];
+    let words = vec(prop_oneof![Just(0x21_u64), Just(0x31), Just(0x40), Just(0), any::<u64>()], 0..30);
+    vec((size, any::<bool>(), words), 1..150)
+}
+
+/// Returns a brk heap with such chunks, of which no two neighbours are free.
+fn heap_of(samples: &[Sample]) -> (Imitation, Places, [Piece; 2]) {
+    let mut memory = Imitation::default();
+    let (mut at, mut was_used, mut sums) = (BRK, true, [Piece::default(); 2]);
+    memory.write(BRK + 8, [1]);
+    for (units, is_used, words) in samples {
+        let (size, is_used) = (units * 16, *is_used || !was_used);
+        let room = size / 8 - 2;
+        (0..room).zip(words).for_each(|(word, &value)| memory.write(at + 16 + 8 * word, [value]));
+        let next = memory.chunk(at, size, is_used);
+        if !is_used {
+            memory.write(next, [size]);
+        }
+        sums[usize::from(is_used)].add(size, size);
+        (at, was_used) = (next, is_used);
+    }
+    let end = (at + 0x40).next_multiple_of(0x1000);
+    memory.write(at + 8, [(end - at) | u64::from(was_used)]);
+    memory.pages.push(BRK..end);
+    memory.pages.push(MAIN..MAIN + 0x2000);
+    memory.state(MAIN, at, MAIN);
+    let data = std::iter::once(MAIN..MAIN + 0x2000).collect();
+    (memory, Places { brk: BRK..end, data, anonymous: Vec::new() }, sums)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A heap that is divided has the same sums as one that is walked at once, though the contents
+    /// of blocks look like chunks.
+    #[test]
+    fn segments_add_up_to_the_heap(samples in samples()) {
+        let (memory, places, [free, used]) = heap_of(&samples);
+        let one = Plan { threads: 1, segment: 0 };
+        let heap = GlibcHeap::read_by(&memory, &memory.pages, &places, one).expect("a heap");
+        prop_assert_eq!((heap.arenas[0].free, heap.arenas[0].used), (free, used));
+        prop_assert_eq!(filled(&heap, &memory), used.bytes);
+        let divided = read_in_segments(&memory, &places).expect("a heap");
+        prop_assert_eq!(&divided, &heap);
+    }
+
+    /// The chunk at the end of the heap is known though it has moved up or down since the arena
+    /// was looked at.
+    #[test]
+    fn a_top_that_has_moved_is_found(samples in samples(), old in 0_u64..1 << 16) {
+        let (memory, places, _) = heap_of(&samples);
+        let heap = GlibcHeap::read(&memory, &memory.pages, &places).expect("a heap");
+        let old = BRK + (old * 16) % (places.brk.end - BRK);
+        let extent = Extent { range: places.brk.clone(), first: BRK, top: Some(old), is_brk: true };
+        let mut reader = WordReader::new(&memory, &memory.pages);
+        let walked = walk::walk(&mut reader, &memory.pages, &extent, (BRK, places.brk.end));
+        let arena = &heap.arenas[0];
+        prop_assert_eq!((walked.top, walked.used, walked.unread.bytes), (arena.top, arena.used, 0));
+    }
+}
+
 proptest! {
     /// A sound heap in which some words are wrong: the sums still are those of its memory.
     #[test]
@@ -216,7 +294,9 @@ proptest! {
         for (at, word) in changes {
             memory.write(addresses[at % addresses.len()], [word]);
         }
-        if let Some(heap) = read(&memory) {
+        let heap = read(&memory);
+        prop_assert_eq!(&read_in_segments(&memory, &places()), &heap);
+        if let Some(heap) = heap {
             for arena in &heap.arenas {
                 prop_assert!(arena.pieces().iter().all(|piece| piece.resident <= piece.bytes), "{arena:?}");
             }

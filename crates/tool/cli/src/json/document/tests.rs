@@ -47,6 +47,7 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     add::<crate::verbs::heap::node::HeapNodeJson>(&mut all);
     add::<crate::verbs::heap::paths::HeapPathsJson>(&mut all);
     add::<crate::verbs::heap_map::HeapMapJson>(&mut all);
+    add::<crate::verbs::heap_map::HeapPagesJson>(&mut all);
     add::<crate::verbs::info::InfoJson>(&mut all);
     add::<crate::verbs::leaks::LeaksJson>(&mut all);
     add::<crate::verbs::library::LibraryJson>(&mut all);

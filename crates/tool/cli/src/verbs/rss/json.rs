@@ -4,6 +4,7 @@ use heapledger_resident::{GlibcArena, GlibcHeap, PartKind, Piece, ResidentMemory
 use serde::Serialize;
 
 use crate::json::document::Document;
+use crate::verbs::heap_map::PageUseJson;
 
 /// The document of `--json`.
 #[derive(Debug, Serialize)]
@@ -13,7 +14,7 @@ pub(crate) struct RssJson {
     /// The name of the program, at most 15 bytes of it.
     command: String,
     threads: u64,
-    /// Resident memory, as the kernel counts it (`smaps_rollup`).
+    /// Resident memory, as the kernel counts it (the sum of `smaps`, which is that of `smaps_rollup`).
     bytes_resident: u64,
     /// The sum of the parts.
     bytes_found: u64,
@@ -70,6 +71,8 @@ struct GlibcJson {
     caches: u64,
     /// The blocks with a mapping of their own.
     mapped: PieceJson,
+    /// The resident pages of the arenas' heaps, by what keeps them.
+    pages: PageUseJson,
     /// The arenas; the main one comes first.
     arenas: Vec<ArenaJson>,
 }
@@ -189,7 +192,12 @@ fn heap(heap: &GlibcHeap) -> GlibcJson {
         unread: piece(arena.unread),
         bytes_trimmable: arena.trimmable,
     };
-    GlibcJson { caches: heap.caches, mapped: piece(heap.mapped), arenas: heap.arenas.iter().map(arena).collect() }
+    GlibcJson {
+        caches: heap.caches,
+        mapped: piece(heap.mapped),
+        pages: heap.page_use.into(),
+        arenas: heap.arenas.iter().map(arena).collect(),
+    }
 }
 
 fn piece(piece: Piece) -> PieceJson {

@@ -1,0 +1,54 @@
+use super::*;
+
+fn page(number: u64, group: u32, used: u16) -> HeapPage {
+    HeapPage { address: 0x10_0000 + number * PAGE, group, used, blocks: u16::from(used > 0) }
+}
+
+/// A heap of two groups: pages 0 to 3, and 1,000 to 1,002.
+fn heap() -> HeapPages {
+    let mut heap = HeapPages::new("a <test> allocator", "owner");
+    heap.groups = vec!["cache".into(), "a & b".into()];
+    heap.pages = vec![page(0, 0, 4096), page(1, 0, 0), page(2, 1, 1), page(3, 0, 2048)];
+    heap.pages.extend([page(1000, 1, 4096), page(1001, 1, 3000), page(1002, 1, 100)]);
+    heap
+}
+
+#[test]
+fn each_page_is_a_cell_if_there_is_room() {
+    let lines = Lines::of(&heap(), 40);
+    assert_eq!((lines.scale, lines.more, lines.lines.len()), (1, 0, 2));
+    let text = |line: &Line| line.cells.iter().map(level).collect::<String>().trim_end().to_owned();
+    assert_eq!(text(&lines.lines[0]), "█_▁▄");
+    assert_eq!(text(&lines.lines[1]).trim_start(), "█▆▁");
+    assert!(lines.are_mixed());
+}
+
+#[test]
+fn many_pages_share_a_cell_and_none_is_lost() {
+    let heap = heap();
+    for shown in 1..=2 {
+        let lines = Lines::of(&heap, shown);
+        let pages: u64 = lines.lines.iter().flat_map(|line| &line.cells).map(|cell| cell.pages).sum();
+        assert_eq!((pages, lines.more), (7, 0), "{shown}");
+        assert!(lines.lines.len() <= shown);
+    }
+    let mut far = heap;
+    far.pages.push(HeapPage { address: 1 << 46, ..HeapPage::default() });
+    let lines = Lines::of(&far, 1);
+    assert_eq!((lines.scale, lines.lines.len(), lines.more), (SCALE_MAX, 1, 1));
+}
+
+#[test]
+fn the_picture_has_all_cells_and_names_as_xml() {
+    let mut text = Vec::new();
+    draw(&heap(), "process 7", 40, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!(text.matches("<title>").count(), 7);
+    assert!(text.contains("a &amp; b: ") && text.contains("heap of a &lt;test> allocator"), "{text}");
+    assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n"));
+}
+
+#[test]
+fn letters_are_those_of_groups() {
+    assert_eq!([0, 1, 25, 26, u32::MAX].map(letter), ['a', 'b', 'z', 'z', 'z']);
+}

@@ -1,0 +1,87 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::error::{HeapMapError, Result};
+
+const START: u64 = 0x10_0000;
+const PAGES: u64 = 200;
+
+/// Memory whose words are their own addresses. It counts the calls and the bytes.
+#[derive(Default)]
+struct Counted {
+    calls: AtomicU64,
+    bytes: AtomicU64,
+    /// A page that has gone.
+    gone: Option<u64>,
+}
+
+impl Memory for Counted {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        let end = address + buffer.len() as u64;
+        if self.gone.is_some_and(|gone| address < gone + PAGE && gone < end) {
+            return Err(HeapMapError::Corrupt { address, reason: "nothing is there" });
+        }
+        (0..).step_by(8).zip(buffer.chunks_exact_mut(8)).for_each(|(at, word)| {
+            word.copy_from_slice(&(address + at).to_le_bytes());
+        });
+        Ok(())
+    }
+}
+
+impl Counted {
+    fn counts(&self) -> [u64; 2] {
+        [&self.calls, &self.bytes].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+fn pages() -> PresentPages {
+    let mut pages = PresentPages::default();
+    pages.push(START..START + PAGES * PAGE);
+    pages
+}
+
+/// Reads a word at each step, and returns the calls and the bytes that it took.
+fn read_by(step: u64) -> [u64; 2] {
+    let (memory, pages) = (Counted::default(), pages());
+    let mut reader = WordReader::new(&memory, &pages);
+    for at in (START + 8..START + PAGES * PAGE).step_by(step as usize) {
+        assert_eq!(reader.word(at), Some(at));
+    }
+    memory.counts()
+}
+
+#[test]
+fn neighbours_are_read_at_once_and_distant_words_alone() {
+    let [calls, bytes] = read_by(208);
+    assert!(calls <= 6 && bytes <= PAGES * PAGE + 2 * SMALL, "{calls} {bytes}");
+    // A chunk for every two pages: reading all is faster.
+    let [calls, _] = read_by(2 * PAGE);
+    assert!(calls <= 6, "{calls}");
+    let [calls, bytes] = read_by(8 * PAGE);
+    assert_eq!([calls, bytes], [PAGES / 8, PAGES / 8 * SMALL]);
+}
+
+#[test]
+fn what_is_not_there_is_not_read() {
+    let (memory, mut pages) = (Counted::default(), pages());
+    pages.push(START + 2 * PAGES * PAGE..START + 3 * PAGES * PAGE);
+    let mut reader = WordReader::new(&memory, &pages);
+    let hole = START + PAGES * PAGE;
+    assert_eq!(reader.word(hole - 8), Some(hole - 8));
+    assert_eq!([hole, hole + PAGE, 0, u64::MAX - 7].map(|at| reader.word(at)), [None; 4]);
+    assert_eq!(reader.word(START + 4), None);
+    assert_eq!(reader.word(hole + PAGES * PAGE), Some(hole + PAGES * PAGE));
+    assert_eq!(memory.counts()[0], 3);
+}
+
+#[test]
+fn a_page_that_has_gone_does_not_hide_those_before_it() {
+    let (memory, pages) = (Counted { gone: Some(START + 10 * PAGE), ..Counted::default() }, pages());
+    let mut reader = WordReader::new(&memory, &pages);
+    for at in (START..START + 20 * PAGE).step_by(512) {
+        let is_gone = (START + 10 * PAGE..START + 11 * PAGE).contains(&at);
+        assert_eq!(reader.word(at), (!is_gone).then_some(at), "{at:#x}");
+    }
+}
