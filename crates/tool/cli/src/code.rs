@@ -745,6 +745,15 @@ codes! {
         remedy: "Record it as the command itself: `heapledger record -- PROGRAM`. In a container, start it with \
                  `--cap-add SYS_PTRACE`.",
     }
+    /// The heap of an allocator has a layout that is not known
+    LayoutUnknown = 126 {
+        cause: "The program has jemalloc, mimalloc, tcmalloc or musl's malloc, by the names of its files or functions. Its \
+                descriptions of memory were not found, or contradict each other: it is another version or build \
+                (docs/rss.md has those that are known), has nothing allocated, or changes each time.",
+        consequence: "Its memory is among the other private memory. The sum is right all the same.",
+        remedy: "Stop the process meanwhile: `kill -STOP PID`. Otherwise ask the allocator: `mallctl`, `mi_stats_print`, \
+                 `MallocExtension_GetStats`.",
+    }
 }
 
 #[cfg(test)]

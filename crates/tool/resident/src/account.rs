@@ -1,6 +1,6 @@
 //! The account of a process's resident memory: a part for every page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use crate::allocators::{Allocator, AllocatorHeap, Search, names};
 use crate::error::ResidentError;
 use crate::glibc::{GlibcHeap, Piece, Places};
 use crate::heap::{HeapMap, Slice};
@@ -21,6 +22,9 @@ use crate::zeroes;
 /// The number of times that a process is read whose heap changes meanwhile.
 const TRIES: usize = 3;
 
+/// The bytes of private memory without a better name from which on it is asked who has them.
+const MUCH: u64 = 1 << 20;
+
 /// The resident memory of a process, put into parts.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -33,6 +37,12 @@ pub struct ResidentMemory {
     pub parts: Vec<ResidentPart>,
     /// The heap of glibc's malloc, if there is one.
     pub glibc: Option<GlibcHeap>,
+    /// The heaps of other allocators.
+    pub allocators: Vec<AllocatorHeap>,
+    /// The allocators that the program has, by the names of files and functions, but whose heap was
+    /// not found: it has none yet, or is of a version with another layout. Their memory is among the
+    /// other private memory. Looked for only if there is a MiB of that.
+    pub allocators_unread: Vec<Allocator>,
     /// All mapped addresses in bytes, resident or not.
     pub mapped: u64,
     /// The bytes of mappings that may neither be read nor written to: guards and reservations.
@@ -99,6 +109,23 @@ pub enum PartKind {
     HeapledgerFree,
     /// The headers of chunks.
     HeapledgerBookkeeping,
+    /// Blocks of another allocator that are in use. The name of this part and of the following is
+    /// that of the allocator.
+    AllocatorUsed,
+    /// Freed blocks in the caches of threads and in lists.
+    AllocatorCached,
+    /// The rest of the memory that is divided into blocks.
+    AllocatorFree,
+    /// Free pages that the allocator keeps.
+    AllocatorDirty,
+    /// Free pages that the system may take when it needs memory.
+    AllocatorLazy,
+    /// Free addresses, whose pages were given back or never used.
+    AllocatorReturned,
+    /// The allocator's own descriptions.
+    AllocatorBookkeeping,
+    /// Memory whose description makes no sense.
+    AllocatorUnread,
     /// Pages of a file, with the process's own copies of them, and data of a program or library
     /// that begins as zeroes.
     File,
@@ -165,20 +192,30 @@ impl ResidentMemory {
         }
         account.carve_zeroes(process);
         let uses: Vec<StackUse> = account.stacks(&threads, &mut reader);
+        // Their memory may look like blocks of glibc's.
+        let allocators = account.allocators(&memory);
+        allocators.iter().for_each(|heap| account.carve_allocator(heap));
         let glibc = GlibcHeap::read(&memory, &pages, &account.places(&uses));
         if let Some(glibc) = &glibc {
             account.carve_glibc(glibc);
         }
         account.add_mappings(&uses);
 
+        let parts = account.finish();
+        let private = parts.iter().filter(|part| part.kind == PartKind::Anonymous);
+        let is_much = private.map(|part| part.resident).sum::<u64>() >= MUCH;
+        let mut allocators_unread = if is_much { names::find(process, &mappings) } else { BTreeSet::new() };
+        allocators.iter().for_each(|heap| _ = allocators_unread.remove(&heap.allocator));
         let status = read("status")?;
         let page_tables = status.lines().filter_map(smaps::amount).find(|(name, _)| *name == "VmPTE");
         let cannot_be_used = |mapping: &&SystemMapping| !mapping.is_readable && !mapping.is_writable;
         Ok(ResidentMemory {
             command: read("comm")?.trim_end().to_owned(),
             kernel,
-            parts: account.finish(),
+            parts,
             glibc,
+            allocators,
+            allocators_unread: allocators_unread.into_iter().collect(),
             mapped: mappings.iter().map(SystemMapping::size).fold(0, u64::saturating_add),
             reserved: mappings.iter().filter(cannot_be_used).map(SystemMapping::size).fold(0, u64::saturating_add),
             page_tables: page_tables.map_or(0, |(_, kilobytes)| kilobytes.saturating_mul(1024)),
@@ -298,8 +335,12 @@ impl Account<'_> {
     }
 
     fn add(&mut self, kind: PartKind, piece: Piece) {
+        self.add_named(kind, "", piece);
+    }
+
+    fn add_named(&mut self, kind: PartKind, name: &str, piece: Piece) {
         if piece.bytes > 0 {
-            let part = self.part(kind, "");
+            let part = self.part(kind, name);
             part.count += piece.chunks;
             part.mapped = part.mapped.saturating_add(piece.bytes);
             part.resident = part.resident.saturating_add(piece.resident);
@@ -430,6 +471,45 @@ impl Account<'_> {
         parts.push(at.min(range.end)..range.end);
         parts.retain(|part| !part.is_empty());
         parts
+    }
+
+    /// Returns the heaps of other allocators.
+    fn allocators(&self, memory: &ProcessMemory) -> Vec<AllocatorHeap> {
+        let is_heap = |mapping: &&SystemMapping| mapping.is_private_memory() && mapping.name != "[stack]";
+        let is_writable = |mapping: &&SystemMapping| mapping.is_writable && mapping.amounts.resident > 0;
+        // The kernel makes one mapping of a stack and of memory of the heap that is next to it.
+        let private = self.mappings.iter().filter(is_heap).filter(is_writable);
+        let private: Vec<Range<u64>> = private.flat_map(|mapping| self.not_carved(mapping.addresses.clone())).collect();
+        // Data that begin as zeroes are in parts already, as the only ones but Heapledger's heap.
+        let mut data = self.places(&vec![StackUse::None; self.mappings.len()]).data;
+        data.extend(self.carved.iter().cloned());
+        data.sort_by_key(|range| range.start);
+        let mut spaces: Vec<Range<u64>> = Vec::new();
+        for mapping in self.mappings.iter().filter(is_heap) {
+            match spaces.last_mut() {
+                Some(last) if last.end == mapping.addresses.start => last.end = mapping.addresses.end,
+                _ => spaces.push(mapping.addresses.clone()),
+            }
+        }
+        Search { memory, pages: self.pages, data: &data, private: &private, spaces: &spaces }.heaps()
+    }
+
+    fn carve_allocator(&mut self, heap: &AllocatorHeap) {
+        let pieces = [
+            (PartKind::AllocatorUsed, heap.used),
+            (PartKind::AllocatorCached, heap.cached),
+            (PartKind::AllocatorFree, heap.free),
+            (PartKind::AllocatorDirty, heap.dirty),
+            (PartKind::AllocatorLazy, heap.lazy),
+            (PartKind::AllocatorReturned, heap.returned),
+            (PartKind::AllocatorBookkeeping, heap.bookkeeping),
+            (PartKind::AllocatorUnread, heap.unread),
+        ];
+        for (kind, piece) in pieces {
+            self.add_named(kind, heap.allocator.name(), piece);
+        }
+        self.carved.extend(heap.ranges.iter().cloned());
+        self.carved.sort_by_key(|range| range.start);
     }
 
     fn carve_glibc(&mut self, heap: &GlibcHeap) {

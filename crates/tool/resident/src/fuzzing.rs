@@ -1,5 +1,6 @@
 //! The bodies of the fuzz targets: a process whose memory is hostile.
 
+use crate::allocators::Search;
 use crate::error::{HeapMapError, Result};
 use crate::glibc::{GlibcHeap, Places};
 use crate::heap::HeapMap;
@@ -55,6 +56,28 @@ pub fn glibc(data: &[u8]) {
                 [arena.used, arena.cached, arena.fast, arena.free, arena.top, arena.bookkeeping, arena.unread];
             assert!(resident.iter().all(|piece| piece.resident <= piece.bytes), "{arena:?}");
         }
+    }
+}
+
+/// Reads the heaps of other allocators from memory with any contents. The first byte tells which of
+/// the pages that tables may have are resident.
+pub fn allocators(data: &[u8]) {
+    const DATA: u64 = 0x5600_0000_0000;
+    const OWN: u64 = 0x7e00_0000_0000;
+    const HEAP: u64 = 0x7f40_0200_0000;
+    let Some((&first, contents)) = data.split_first() else { return };
+    let memory = Hostile(contents);
+    let private = [OWN..OWN + (4 << 20), HEAP..HEAP + (32 << 20)];
+    let mut pages = PresentPages::default();
+    let skipped = u64::from(first) * 4096;
+    for start in [DATA, OWN + skipped, HEAP + skipped] {
+        pages.push(start..start + 0x4000);
+    }
+    let data = [DATA..DATA + (4 << 20)];
+    let search = Search { memory: &memory, pages: &pages, data: &data, private: &private, spaces: &private };
+    for heap in search.heaps() {
+        assert!(heap.ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{heap:?}");
+        assert!(heap.total().resident <= pages.bytes_within(0..u64::MAX), "{heap:?}");
     }
 }
 

@@ -32,9 +32,9 @@ const TRIES: usize = 5;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Piece {
-    /// The number of chunks.
+    /// The number of chunks, or of blocks.
     pub chunks: u64,
-    /// Their bytes, with the 8 bytes in front of each that belong to the allocator.
+    /// Their bytes. In glibc's heap, with the 8 bytes in front of each that belong to the allocator.
     pub bytes: u64,
     /// The bytes of these that are resident.
     pub resident: u64,
@@ -51,7 +51,7 @@ impl Piece {
         self.resident = self.resident.saturating_add(other.resident);
     }
 
-    fn subtract(&mut self, other: Piece) {
+    pub(crate) fn subtract(&mut self, other: Piece) {
         self.chunks = self.chunks.saturating_sub(other.chunks);
         self.bytes = self.bytes.saturating_sub(other.bytes);
         self.resident = self.resident.saturating_sub(other.resident);

@@ -7,6 +7,7 @@
 //! are used, and the amount of memory is bounded.
 
 mod account;
+mod allocators;
 mod error;
 mod fill;
 mod glibc;
@@ -23,6 +24,7 @@ mod threads;
 mod zeroes;
 
 pub use self::account::{PartKind, ResidentMemory, ResidentPart};
+pub use self::allocators::{Allocator, AllocatorHeap};
 pub use self::error::{HeapMapError, ResidentError, Result};
 pub use self::glibc::{GlibcArena, GlibcHeap, Piece};
 pub use self::heap::{Arena, BinUse, Chunk, HeapMap, HugeBlock, Run, Slice, Totals};

@@ -3,7 +3,7 @@
 mod json;
 
 use heapledger_report_format::{Row, Tree};
-use heapledger_resident::{PageSum, PageUse, PartKind, ResidentError, ResidentMemory, ResidentPart};
+use heapledger_resident::{Allocator, PageSum, PageUse, PartKind, ResidentError, ResidentMemory, ResidentPart};
 
 pub(crate) use self::json::RssJson;
 
@@ -23,6 +23,14 @@ pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
         out.direct(path, arguments.force, &[])?;
     }
     warn_of_unread(&memory);
+    for heap in memory.allocators.iter().filter(|heap| heap.unread.bytes > 0) {
+        let (unread, name) = (bytes(heap.unread.bytes), heap.allocator.name());
+        warn(Code::LayoutUnknown, format_args!("{unread} of {name}'s heap make no sense: it changes, or is damaged"));
+    }
+    for name in memory.allocators_unread.iter().map(|allocator| allocator.name()) {
+        let what = "its memory is private memory, not divided into used and free";
+        warn(Code::LayoutUnknown, format_args!("the heap of {name} was not found or has another layout: {what}"));
+    }
     if !memory.knows_zeroes {
         let what = "this kernel does not tell pages of zeroes from others: in heaps they are counted";
         warn(Code::ZeroesUnknown, format_args!("{what}, so that the parts may be more than the whole"));
@@ -67,6 +75,7 @@ pub(crate) fn failure(error: ResidentError) -> Failure {
 enum Group {
     Glibc,
     Heapledger,
+    Other(Allocator),
     Files,
     Stacks,
     Private,
@@ -74,12 +83,17 @@ enum Group {
     Kernel,
 }
 
-const GROUPS: [Group; 7] =
-    [Group::Glibc, Group::Heapledger, Group::Private, Group::Stacks, Group::Files, Group::Shared, Group::Kernel];
+/// Returns the groups in their order: the allocators first.
+fn groups() -> impl Iterator<Item = Group> {
+    let others = Allocator::ALL.into_iter().map(Group::Other);
+    let rest = [Group::Private, Group::Stacks, Group::Files, Group::Shared, Group::Kernel];
+    [Group::Glibc, Group::Heapledger].into_iter().chain(others).chain(rest)
+}
 
 impl Group {
-    fn of(kind: PartKind) -> Group {
-        match kind {
+    fn of(part: &ResidentPart) -> Group {
+        let other = || Allocator::ALL.into_iter().find(|allocator| allocator.name() == part.name);
+        match part.kind {
             PartKind::GlibcUsed
             | PartKind::GlibcMapped
             | PartKind::GlibcCached
@@ -92,6 +106,14 @@ impl Group {
             | PartKind::HeapledgerUnused
             | PartKind::HeapledgerFree
             | PartKind::HeapledgerBookkeeping => Group::Heapledger,
+            PartKind::AllocatorUsed
+            | PartKind::AllocatorCached
+            | PartKind::AllocatorFree
+            | PartKind::AllocatorDirty
+            | PartKind::AllocatorLazy
+            | PartKind::AllocatorReturned
+            | PartKind::AllocatorBookkeeping
+            | PartKind::AllocatorUnread => other().map_or(Group::Private, Group::Other),
             PartKind::File => Group::Files,
             PartKind::MainStack | PartKind::ThreadStack | PartKind::EndedStack => Group::Stacks,
             PartKind::Shared => Group::Shared,
@@ -105,6 +127,11 @@ impl Group {
         match self {
             Group::Glibc => format!("heap of glibc's malloc, in {}", counted(arenas, "arena", "arenas")),
             Group::Heapledger => "heap of Heapledger's allocator".to_owned(),
+            Group::Other(allocator) => {
+                let heaps = memory.allocators.iter().filter(|heap| heap.allocator == allocator);
+                let arenas = counted(heaps.map(|heap| heap.arenas).sum(), "arena", "arenas");
+                format!("heap of {}, in {arenas}", allocator.name())
+            }
             Group::Files => "files".to_owned(),
             Group::Stacks => "stacks".to_owned(),
             Group::Private => "other private memory".to_owned(),
@@ -118,17 +145,27 @@ impl Group {
 fn described(part: &ResidentPart, memory: &ResidentMemory) -> (String, String) {
     let chunks = counted(part.count, "chunk", "chunks");
     let knows_caches = memory.glibc.as_ref().is_some_and(|heap| heap.caches > 0);
+    let blocks = counted(part.count, "block", "blocks");
     let (text, note) = match part.kind {
         PartKind::GlibcUsed if knows_caches => ("in use", chunks),
         PartKind::GlibcUsed => ("in use, or in the caches of threads", chunks),
-        PartKind::GlibcMapped => ("in use, with mappings of their own", counted(part.count, "block", "blocks")),
+        PartKind::GlibcMapped => ("in use, with mappings of their own", blocks),
         PartKind::GlibcCached => ("free, in the caches of threads", chunks),
         PartKind::GlibcFast => ("free, in fastbins", chunks),
         PartKind::GlibcFree => ("free, in bins", chunks),
         PartKind::GlibcTop => ("free, at the ends of heaps", String::new()),
         PartKind::GlibcBookkeeping | PartKind::HeapledgerBookkeeping => ("bookkeeping", String::new()),
         PartKind::GlibcUnread => ("not walked", String::new()),
-        PartKind::HeapledgerUsed => ("in use", counted(part.count, "block", "blocks")),
+        PartKind::HeapledgerUsed => ("in use", blocks),
+        PartKind::AllocatorUsed if knows_caches_of(memory, &part.name) => ("in use", blocks),
+        PartKind::AllocatorUsed => ("in use, or in the caches of threads", blocks),
+        PartKind::AllocatorCached => ("free, in caches", blocks),
+        PartKind::AllocatorFree => ("free, beside blocks in use", counted(part.count, "run", "runs")),
+        PartKind::AllocatorDirty => ("free, whole pages that are kept", String::new()),
+        PartKind::AllocatorLazy => ("free, pages that the system may take", String::new()),
+        PartKind::AllocatorReturned => ("free, given back or never used", String::new()),
+        PartKind::AllocatorBookkeeping => ("bookkeeping", String::new()),
+        PartKind::AllocatorUnread => ("not understood", String::new()),
         PartKind::HeapledgerUnused => ("free, in runs", counted(part.count, "run", "runs")),
         PartKind::HeapledgerFree => ("free, without a run", String::new()),
         PartKind::MainStack => ("the main thread's", String::new()),
@@ -143,6 +180,11 @@ fn described(part: &ResidentPart, memory: &ResidentMemory) -> (String, String) {
     (text.to_owned(), note)
 }
 
+/// True if the blocks that threads keep for themselves were found in an allocator's heap.
+fn knows_caches_of(memory: &ResidentMemory, name: &str) -> bool {
+    memory.allocators.iter().any(|heap| heap.allocator.name() == name && heap.caches > 0)
+}
+
 fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) -> Result<()> {
     let whole = memory.kernel.resident;
     let name = &memory.command;
@@ -152,8 +194,8 @@ fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) 
     out.line("")?;
     let mut table = Tree::new(["resident", "share", "mapped"]);
     let cells = |resident: u64, mapped: u64| [bytes(resident), percent(resident, whole), bytes(mapped)];
-    for group in GROUPS {
-        let parts: Vec<&ResidentPart> = memory.parts.iter().filter(|part| Group::of(part.kind) == group).collect();
+    for group in groups() {
+        let parts: Vec<&ResidentPart> = memory.parts.iter().filter(|part| Group::of(part) == group).collect();
         let sum = |parts: &[&ResidentPart]| {
             let add = |of: fn(&ResidentPart) -> u64| parts.iter().map(|part| of(part)).fold(0, u64::saturating_add);
             (add(|part| part.resident), add(|part| part.mapped))

@@ -1,6 +1,6 @@
 //! The document of `rss --json`.
 
-use heapledger_resident::{GlibcArena, GlibcHeap, PartKind, Piece, ResidentMemory, ResidentPart};
+use heapledger_resident::{AllocatorHeap, GlibcArena, GlibcHeap, PartKind, Piece, ResidentMemory, ResidentPart};
 use serde::Serialize;
 
 use crate::json::document::Document;
@@ -43,6 +43,10 @@ pub(crate) struct RssJson {
     /// The heap of glibc's malloc, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     glibc: Option<GlibcJson>,
+    /// The heaps of other allocators: jemalloc, and so on.
+    allocators: Vec<AllocatorJson>,
+    /// The allocators that the program has, but whose heap was not found.
+    allocators_unread: Vec<&'static str>,
 }
 
 /// A part of resident memory.
@@ -104,7 +108,34 @@ struct ArenaJson {
     bytes_trimmable: u64,
 }
 
-/// An amount of memory of a heap. Chunks have 8 bytes more than their blocks.
+/// The heap of another allocator. Its memory is the sum of the pieces.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct AllocatorJson {
+    /// Its name, such as `jemalloc`.
+    allocator: &'static str,
+    /// The number of arenas, or of heaps of threads, that have blocks.
+    arenas: u64,
+    /// The number of caches of threads. If it is 0, cached blocks count as used.
+    caches: u64,
+    /// The blocks in use, by their usable sizes.
+    used: PieceJson,
+    /// Freed blocks in the caches of threads and in lists.
+    cached: PieceJson,
+    /// The rest of the runs that are divided into blocks, and the padding of large blocks.
+    free: PieceJson,
+    /// Free pages that the allocator keeps.
+    dirty: PieceJson,
+    /// Free pages that the system may take.
+    lazy: PieceJson,
+    /// Free addresses, whose pages were given back or never used.
+    returned: PieceJson,
+    bookkeeping: PieceJson,
+    /// Memory whose description makes no sense.
+    unread: PieceJson,
+}
+
+/// An amount of memory of a heap. Chunks of glibc have 8 bytes more than their blocks.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PieceJson {
@@ -137,6 +168,8 @@ impl RssJson {
             read_seconds: memory.duration.as_secs_f64(),
             rows: memory.parts.iter().map(part).collect(),
             glibc: memory.glibc.as_ref().map(heap),
+            allocators: memory.allocators.iter().map(allocator).collect(),
+            allocators_unread: memory.allocators_unread.iter().map(|allocator| allocator.name()).collect(),
         }
     }
 }
@@ -167,6 +200,14 @@ fn name(kind: PartKind) -> &'static str {
         PartKind::HeapledgerUnused => "heapledger-unused",
         PartKind::HeapledgerFree => "heapledger-free",
         PartKind::HeapledgerBookkeeping => "heapledger-bookkeeping",
+        PartKind::AllocatorUsed => "allocator-used",
+        PartKind::AllocatorCached => "allocator-cached",
+        PartKind::AllocatorFree => "allocator-free",
+        PartKind::AllocatorDirty => "allocator-dirty",
+        PartKind::AllocatorLazy => "allocator-lazy",
+        PartKind::AllocatorReturned => "allocator-returned",
+        PartKind::AllocatorBookkeeping => "allocator-bookkeeping",
+        PartKind::AllocatorUnread => "allocator-unread",
         PartKind::File => "file",
         PartKind::MainStack => "main-stack",
         PartKind::ThreadStack => "thread-stack",
@@ -197,6 +238,22 @@ fn heap(heap: &GlibcHeap) -> GlibcJson {
         mapped: piece(heap.mapped),
         pages: heap.page_use.into(),
         arenas: heap.arenas.iter().map(arena).collect(),
+    }
+}
+
+fn allocator(heap: &AllocatorHeap) -> AllocatorJson {
+    AllocatorJson {
+        allocator: heap.allocator.name(),
+        arenas: heap.arenas,
+        caches: heap.caches,
+        used: piece(heap.used),
+        cached: piece(heap.cached),
+        free: piece(heap.free),
+        dirty: piece(heap.dirty),
+        lazy: piece(heap.lazy),
+        returned: piece(heap.returned),
+        bookkeeping: piece(heap.bookkeeping),
+        unread: piece(heap.unread),
     }
 }
 

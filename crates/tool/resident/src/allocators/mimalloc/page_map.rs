@@ -1,0 +1,230 @@
+//! The heap of mimalloc 3.
+//!
+//! A page map has, for each slice of 64 KiB, the address of the description of the page that has the
+//! slice. A page has blocks of one size. The map has two levels; the allocator's data have the address
+//! of the first. Most pages are in arenas: ranges that begin with a description.
+//! Sources: `include/mimalloc/types.h`, `include/mimalloc/internal.h` and `src/page-map.c` of mimalloc
+//! 3.1.5 and 3.3.2.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::super::{Allocator, AllocatorHeap, CachedReader, Search, words};
+use super::SLICE;
+use crate::glibc::Piece;
+
+/// The entries of the first level, if addresses have 47 bits, and of a table of the second.
+const TABLES: u64 = 1 << 18;
+const ENTRIES: u64 = 1 << 13;
+const TABLE_BYTES: u64 = ENTRIES * 8;
+/// The most slices before that with the first block: those of a block that is aligned.
+const SLICES_BEFORE: u64 = 1 << 14;
+/// The most words that are tried as the address of the first level.
+const TRIES_MAX: usize = 1 << 16;
+/// The words of a first level that are looked at in a try.
+const WORDS_MAX: usize = 16 * 512;
+/// The most blocks of lists that are followed.
+const LISTED_MAX: u64 = 1 << 22;
+/// A page map is none of this layout if more than one of so many descriptions makes no sense.
+const WRONG_MAX: u64 = 64;
+/// The most slices of an arena, and the least.
+const ARENA_SLICES: std::ops::RangeInclusive<u64> = 512..=1 << 22;
+
+/// Returns the heap of mimalloc 3 in a process.
+pub(super) fn find(search: &Search<'_>) -> Option<AllocatorHeap> {
+    let mut reader = search.reader();
+    let (mut map, mut tries) = (None, 0);
+    search.for_each_data(|start, bytes| {
+        for (_, address) in words(start, bytes).filter(|(_, word)| *word != 0 && word % 8 == 0) {
+            if map.is_none() && tries < TRIES_MAX && search.private_at(address).is_some() {
+                tries += 1;
+                map = Some(address).filter(|_| is_map(search, &mut reader, address));
+            }
+        }
+    });
+    Heap::read(search, &mut reader, map?)
+}
+
+/// True if there is a page map at an address, by its first entry.
+fn is_map(search: &Search<'_>, reader: &mut CachedReader<'_>, map: u64) -> bool {
+    let parts = search.pages.within(map..map.saturating_add(TABLES * 8));
+    let places = parts.flat_map(|part| (part.start.next_multiple_of(8)..part.end).step_by(8));
+    // The first table has an entry for null.
+    for at in places.skip_while(|at| *at == map).take(WORDS_MAX) {
+        let table = match reader.word(at) {
+            Some(0) => continue,
+            Some(table) if table % 8 == 0 && search.private_at(table).is_some() => table,
+            _ => return false,
+        };
+        let entries = search.pages.within(table..table.saturating_add(TABLE_BYTES));
+        let mut entries = entries.flat_map(|part| (part.start.next_multiple_of(8)..part.end).step_by(8));
+        let Some(entry) = entries.find(|entry| reader.word(*entry).is_some_and(|page| page != 0)) else { return false };
+        let slice = (at - map) / 8 * ENTRIES + (entry - table) / 8;
+        return reader.word(entry).and_then(|page| Page::read(reader, page, slice)).is_some();
+    }
+    false
+}
+
+/// A page: blocks of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Page {
+    used: u64,
+    block_size: u64,
+    /// The list of blocks that other threads have freed.
+    thread_free: u64,
+    thread: u64,
+}
+
+impl Page {
+    /// Reads a description, of which the first slice is known. `None` if it makes no sense.
+    fn read(reader: &mut CachedReader<'_>, at: u64, slice: u64) -> Option<Page> {
+        /// The lowest bits of the thread's number are flags.
+        const FLAGS: u64 = 7;
+        // The thread, a list, three numbers of 2 bytes, two lists, the size of a block, their start.
+        let [thread, _, counts, _, thread_free, block_size, start] = reader.words::<7>(at)?;
+        let (used, capacity, reserved) = (counts & 0xffff, counts >> 16 & 0xffff, counts >> 32 & 0xffff);
+        let slices = (start / SLICE).checked_sub(slice)?;
+        let is_sound = used <= capacity && capacity <= reserved && reserved > 0 && block_size > 0;
+        let page = Page { used, block_size, thread_free: thread_free & !1, thread: thread & !FLAGS };
+        (is_sound && slices <= SLICES_BEFORE && block_size % 8 == 0).then_some(page)
+    }
+}
+
+/// A read in progress.
+struct Heap<'a, 'm> {
+    search: &'a Search<'a>,
+    reader: &'a mut CachedReader<'m>,
+    heap: AllocatorHeap,
+    threads: BTreeSet<u64>,
+    right: u64,
+    wrong: u64,
+    listed: u64,
+}
+
+impl<'a, 'm> Heap<'a, 'm> {
+    fn read(search: &'a Search<'a>, reader: &'a mut CachedReader<'m>, map: u64) -> Option<AllocatorHeap> {
+        let heap = AllocatorHeap::new(Allocator::Mimalloc);
+        let mut heap = Heap { search, reader, heap, threads: BTreeSet::new(), right: 0, wrong: 0, listed: 0 };
+        for (page, slices) in heap.pages(map) {
+            let range = slices.start * SLICE..slices.end * SLICE;
+            match Page::read(heap.reader, page, slices.start).filter(|_| search.is_in_space(&range)) {
+                Some(page) => heap.add(&page, range),
+                None => heap.wrong += 1,
+            }
+        }
+        if heap.right == 0 || heap.wrong * WRONG_MAX > heap.right + heap.wrong {
+            return None;
+        }
+        heap.add_arenas();
+        heap.heap.arenas = heap.threads.len() as u64;
+        heap.heap.caches = heap.heap.arenas.max(1);
+        Some(heap.heap)
+    }
+
+    /// Returns the addresses of the descriptions of pages, with the slices of each.
+    fn pages(&mut self, map: u64) -> Vec<(u64, Range<u64>)> {
+        let mut pages: Vec<(u64, Range<u64>)> = Vec::new();
+        for part in self.search.pages.within(map..map.saturating_add(TABLES * 8)) {
+            for at in (part.start.next_multiple_of(8)..part.end).step_by(8) {
+                let Some(table) = self.reader.word(at).filter(|table| *table != 0) else { continue };
+                let first = (at - map) / 8 * ENTRIES;
+                for part in self.search.pages.within(table..table.saturating_add(TABLE_BYTES)) {
+                    for at in (part.start.next_multiple_of(8)..part.end).step_by(8) {
+                        let slice = first + (at - table) / 8;
+                        let Some(page) = self.reader.word(at).filter(|page| *page != 0 && slice != 0) else { continue };
+                        match pages.last_mut() {
+                            Some((last, slices)) if *last == page && slices.end == slice => slices.end = slice + 1,
+                            _ => pages.push((page, slice..slice + 1)),
+                        }
+                    }
+                }
+            }
+        }
+        pages
+    }
+
+    fn add(&mut self, page: &Page, range: Range<u64>) {
+        self.right += 1;
+        if page.thread != 0 {
+            self.threads.insert(page.thread);
+        }
+        let freed = self.count_list(page.thread_free, &range, page.used);
+        let (mut left, mut left_resident) = (range.end - range.start, self.search.resident(range.clone()));
+        let heap = &mut self.heap;
+        // Blocks that were used lie side by side, so their memory is resident first.
+        for (count, to) in [(page.used - freed, &mut heap.used), (freed, &mut heap.cached)] {
+            let bytes = count.saturating_mul(page.block_size).min(left);
+            let resident = bytes.min(left_resident);
+            to.add_all(Piece { chunks: count, bytes, resident });
+            (left, left_resident) = (left - bytes, left_resident - resident);
+        }
+        if left > 0 {
+            heap.free.add_all(Piece { chunks: 1, bytes: left, resident: left_resident });
+        }
+        heap.ranges.push(range);
+    }
+
+    /// Returns the number of blocks in a list, of which all are in a range and no more than `most`.
+    fn count_list(&mut self, first: u64, range: &Range<u64>, most: u64) -> u64 {
+        let (mut at, mut count) = (first, 0);
+        while at != 0 && count < most && range.contains(&at) && self.listed < LISTED_MAX {
+            (count, self.listed) = (count + 1, self.listed + 1);
+            let Some(next) = self.reader.word(at) else { break };
+            at = next;
+        }
+        count
+    }
+
+    /// Adds the rest of arenas: their descriptions, and slices that have no page.
+    fn add_arenas(&mut self) {
+        let (search, reader) = (self.search, &mut *self.reader);
+        let mut arenas = BTreeMap::new();
+        search.for_each_data(|start, bytes| {
+            for (_, address) in words(start, bytes).filter(|(_, word)| *word != 0 && word % SLICE == 0) {
+                if let Some((slices, own)) = arena(reader, address) {
+                    let end = address.saturating_add(slices * SLICE);
+                    if search.is_in_space(&(address..end)) {
+                        arenas.insert(address, (end, address + own * SLICE));
+                    }
+                }
+            }
+        });
+        let known = self.heap.ranges.clone();
+        let mut last = 0;
+        for (start, (end, own_end)) in arenas {
+            let inside = known.iter().filter(|range| range.start < end && start < range.end);
+            let inside: Vec<&Range<u64>> = inside.collect();
+            let is_right = inside.first().is_some_and(|first| first.start >= own_end);
+            if start < last || !is_right {
+                continue;
+            }
+            last = end;
+            self.heap.bookkeeping.add(own_end - start, search.resident(start..own_end));
+            self.heap.ranges.push(start..own_end);
+            let mut at = own_end;
+            for range in inside {
+                self.add_free(at..range.start.max(at));
+                at = at.max(range.end);
+            }
+            self.add_free(at.min(end)..end);
+        }
+        self.heap.ranges.sort_by_key(|range| range.start);
+    }
+
+    fn add_free(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        self.heap.add_kept_or_returned(self.search, range.clone());
+        self.heap.ranges.push(range);
+    }
+}
+
+/// Returns the number of slices of the arena that begins at an address, and of those that describe
+/// it. `None` if there is none.
+fn arena(reader: &mut CachedReader<'_>, at: u64) -> Option<(u64, u64)> {
+    // Where the memory is from (3 words), the owner, since 3.2 a number, and the slices.
+    let [_, _, _, owner, first, second, third] = reader.words::<7>(at)?;
+    let is_sound = |slices: u64, own: u64| owner != 0 && ARENA_SLICES.contains(&slices) && (1..slices).contains(&own);
+    [(first, second), (second, third)].into_iter().find(|&(slices, own)| is_sound(slices, own))
+}

@@ -1,0 +1,265 @@
+//! Small heaps of each allocator that are written here word by word, and damaged ones.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::{HeapMapError, Result};
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+/// Data of a program, and private memory.
+const DATA: u64 = 0x5600_0000_0000;
+const OWN: u64 = 0x7e00_0000_0000;
+const THREAD: u64 = 0x7d00_0000_0000;
+const HEAP: u64 = 0x7f40_0000_0000;
+
+/// A process whose words are those that were written, and otherwise zeroes.
+#[derive(Clone, Default)]
+struct Image {
+    words: BTreeMap<u64, u64>,
+    pages: PresentPages,
+    data: Vec<Range<u64>>,
+    private: Vec<Range<u64>>,
+}
+
+impl Memory for Image {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
+        let end = address + buffer.len() as u64;
+        if self.pages.bytes_within(address..end) != buffer.len() as u64 {
+            return Err(HeapMapError::Corrupt { address, reason: "nothing is there" });
+        }
+        buffer.fill(0);
+        for (&at, word) in self.words.range(address..end) {
+            buffer[(at - address) as usize..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+impl Image {
+    fn write<const N: usize>(&mut self, address: u64, words: [u64; N]) {
+        (address..).step_by(8).zip(words).for_each(|(at, word)| _ = self.words.insert(at, word));
+    }
+
+    /// Makes the pages resident that have something, and those of some ranges.
+    fn with_pages(mut self, ranges: &[Range<u64>]) -> Image {
+        let written = self.words.keys().map(|at| at / PAGE * PAGE);
+        let all = ranges.iter().flat_map(|range| range.clone().step_by(PAGE as usize)).chain(written);
+        let all: std::collections::BTreeSet<u64> = all.collect();
+        all.into_iter().for_each(|page| self.pages.push(page..page + PAGE));
+        self
+    }
+
+    fn heaps(&self) -> Vec<AllocatorHeap> {
+        let (data, private) = (&self.data[..], &self.private[..]);
+        Search { memory: self, pages: &self.pages, data, private, spaces: private }.heaps()
+    }
+}
+
+fn piece(chunks: u64, bytes: u64, resident: u64) -> Piece {
+    Piece { chunks, bytes, resident }
+}
+
+/// Returns a heap of jemalloc with a slab of 256 blocks of 48 bytes of which 100 are free and two in
+/// a cache, a large block, and free pages.
+fn jemalloc() -> Image {
+    const LEAF: u64 = OWN + MIB + 64;
+    const EDATA: u64 = OWN + PAGE;
+    let mut image = Image { data: vec![DATA..DATA + 3 * MIB], ..Image::default() };
+    image.private = vec![THREAD..THREAD + 16 * PAGE, OWN..OWN + 4 * MIB, HEAP..HEAP + MIB];
+    image.write(DATA + 8 + 8 * (HEAP >> 30), [LEAF]);
+    // The block with the allocator's own memory, in which an arena leads to a cache.
+    image.write(OWN, [4 * MIB, 0, 0, OWN + 4 * MIB, 0]);
+    image.write(OWN + 0x800, [THREAD + 16]);
+    let extents =
+        [(0, 3, 3 << 20 | 1 << 12), (3, 5, 36 << 20), (8, 2, 1 << 17 | 232 << 20), (10, 4, 3 << 17 | 232 << 20)];
+    for (number, (page, pages, bits)) in (0..).zip(extents) {
+        let edata = EDATA + 128 * number;
+        // Large blocks begin somewhere in their first page.
+        let address = HEAP + page * PAGE + if page == 3 { 0x40 } else { 0 };
+        image.write(edata, [bits | 1 << 13, address, pages * PAGE + number, 0, 0]);
+        (page..page + pages).for_each(|page| image.write(LEAF + 8 * page, [edata | 1]));
+    }
+    image.write(EDATA, [3 << 20 | 1 << 12 | 100 << 28]);
+    // Behind the words that the slab needs is something of a former use.
+    image.write(EDATA + 64, [u64::MAX, (1 << 36) - 1, 0, 0, 0x7e00_0000_1000]);
+    let (bins, stack) = (THREAD + PAGE + 8, THREAD + 2 * PAGE);
+    image.write(THREAD, [0, 0, THREAD + 16, THREAD + 16, bins]);
+    image.write(THREAD + PAGE, [THREAD]);
+    for class in 0..40 {
+        let cached: u64 = if class == 3 { 2 } else { 0 };
+        let ends = (stack & 0xffff) << 16 | (stack + 8 * cached & 0xffff) << 32;
+        image.write(bins + 24 * class, [stack, 0, ends]);
+    }
+    // Blocks 200 and 201 are in use by the marks of the slab.
+    image.write(stack, [HEAP + 200 * 48, HEAP + 201 * 48]);
+    image.with_pages(&[HEAP..HEAP + 8 * PAGE])
+}
+
+#[test]
+fn a_heap_of_jemalloc() {
+    let heaps = jemalloc().heaps();
+    let [heap] = &heaps[..] else { panic!("{heaps:#?}") };
+    let (small, large) = (156 * 48, 16 << 10);
+    assert_eq!((heap.allocator, heap.arenas, heap.caches), (Allocator::Jemalloc, 1, 1));
+    assert_eq!(heap.used, piece(155, small - 96 + large, small - 96 + large));
+    assert_eq!(heap.cached, piece(2, 96, 96));
+    assert_eq!(heap.free, piece(2, 8 * PAGE - small - large, 8 * PAGE - small - large));
+    assert_eq!((heap.dirty, heap.returned), (piece(1, 2 * PAGE, 0), piece(1, 4 * PAGE, 0)));
+    assert_eq!((heap.bookkeeping.bytes, heap.bookkeeping.resident), (4 * MIB, 3 * PAGE));
+    assert_eq!(heap.ranges, [OWN..OWN + 4 * MIB, HEAP..HEAP + 14 * PAGE]);
+}
+
+/// Returns a segment of mimalloc 2.0.9 with a page of 64 bytes a block, of which three are in use,
+/// and another thread has freed one of these.
+fn mimalloc() -> Image {
+    const BLOCKS: u64 = HEAP + (64 << 10);
+    let mut image = Image { private: vec![HEAP..HEAP + 32 * MIB], ..Image::default() };
+    image.write(HEAP + 208, [1, HEAP ^ 0xc00c, 512, 1, 0, 512, 7]);
+    let page = |slices: u64, used: u64, size: u64| [slices, 8 << 32 | 8 << 16, 0, used | size << 32, 0];
+    image.write(HEAP + 264, page(1, 0, 64 << 10));
+    image.write(HEAP + 264 + 80, page(1, 3, 64));
+    image.write(HEAP + 264 + 80 + 40, [BLOCKS + 64 | 2, HEAP + 100 * PAGE]);
+    image.write(HEAP + 264 + 160, page(510, 0, 0));
+    image.write(BLOCKS, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    image.with_pages(&[])
+}
+
+#[test]
+fn a_heap_of_mimalloc() {
+    let heaps = mimalloc().heaps();
+    let [heap] = &heaps[..] else { panic!("{heaps:#?}") };
+    assert_eq!((heap.allocator, heap.arenas), (Allocator::Mimalloc, 1));
+    assert_eq!((heap.used, heap.cached), (piece(2, 128, 128), piece(1, 64, 64)));
+    assert_eq!(heap.free, piece(1, (64 << 10) - 192, PAGE - 192));
+    assert_eq!(heap.returned, piece(1, 510 << 16, 0));
+    assert_eq!(heap.total(), piece(6, 32 * MIB, 2 * PAGE));
+    // A segment whose runs of slices do not fill it is none.
+    let mut damaged = mimalloc();
+    damaged.write(HEAP + 264 + 160, [509]);
+    assert_eq!(damaged.heaps(), []);
+}
+
+/// Returns a heap of tcmalloc with a span of blocks of 16 bytes, of which ten are not in its list,
+/// two of these in the cache of a thread; a large block; and free pages.
+fn tcmalloc() -> Image {
+    const LEAF: u64 = OWN + 8;
+    const SPANS: u64 = OWN + 3 * MIB;
+    const CACHE: u64 = OWN + 3 * MIB + 16 * PAGE;
+    const ROOT: u64 = DATA + 0x808;
+    let mut image = Image { data: vec![DATA..DATA + 4 * MIB], ..Image::default() };
+    image.private = vec![OWN..OWN + 4 * MIB, HEAP..HEAP + MIB];
+    image.write(ROOT + 8 * (HEAP >> 31), [LEAF]);
+    let sizes: Vec<u64> = [0, 8].into_iter().chain((1..42).map(|unit| 16 * unit)).chain([256 << 10]).collect();
+    for (pair, at) in sizes.chunks(2).zip((DATA + 2 * MIB..).step_by(8)) {
+        image.write(at, [pair[0] | pair[1] << 32]);
+    }
+    let first = HEAP >> 13;
+    for (number, (page, pages, bits)) in
+        [(0, 1, 10 | 2 << 16), (1, 3, 1), (4, 2, 1 << 24), (6, 1, 2 << 24)].into_iter().enumerate()
+    {
+        let span = SPANS + 48 * number as u64;
+        image.write(span, [first + page, pages, 0, 0, 0, bits]);
+        image.write(LEAF + 8 * ((first + page) % (1 << 18)), [span]);
+    }
+    // Inside of a span is the address of a former one.
+    image.write(LEAF + 8 * ((first + 2) % (1 << 18)), [SPANS]);
+    image.write(DATA + 3 * MIB, [CACHE]);
+    for (class, size) in (0..).zip(sizes) {
+        image.write(CACHE + 32 * class, [0, 0, 0, size]);
+    }
+    image.write(CACHE + 64, [HEAP + 160, 2]);
+    image.write(HEAP, [1]);
+    image.write(HEAP + 160, [HEAP + 320]);
+    image.with_pages(&[LEAF / PAGE * PAGE..LEAF / PAGE * PAGE + PAGE])
+}
+
+#[test]
+fn a_heap_of_tcmalloc() {
+    let heaps = tcmalloc().heaps();
+    let [heap] = &heaps[..] else { panic!("{heaps:#?}") };
+    assert_eq!((heap.allocator, heap.caches), (Allocator::Tcmalloc, 1));
+    assert_eq!((heap.used, heap.cached), (piece(9, 128 + 3 * 8192, 128), piece(2, 32, 32)));
+    assert_eq!(heap.free, piece(1, 8192 - 160, PAGE - 160));
+    assert_eq!((heap.dirty, heap.returned), (piece(1, 2 * 8192, 0), piece(1, 8192, 0)));
+    assert_eq!(heap.bookkeeping.bytes, 4 * MIB);
+}
+
+/// Returns a heap of musl with a group of slots of 1008 bytes in a mapping, of which one has a group
+/// of slots of 32 bytes.
+fn musl() -> Image {
+    const AREA: u64 = OWN;
+    const SECRET: u64 = 0x1234_5678_9abc_def0;
+    let mut image = Image { data: vec![DATA..DATA + PAGE], ..Image::default() };
+    image.private = vec![OWN..OWN + PAGE, HEAP..HEAP + PAGE];
+    image.write(DATA + 64, [SECRET, 1, 0, 0, 0, 0, 0, AREA]);
+    image.write(AREA, [SECRET, 0, 2]);
+    let (outer, inner) = (AREA + 24, AREA + 64);
+    // Four slots of 63 units in a page, of which the third is free.
+    image.write(outer, [0, 0, HEAP, 0b0100, 3 | 19 << 6 | 1 << 12]);
+    image.write(HEAP, [outer]);
+    // In the second slot 31 slots of 2 units, of which three are free.
+    let start = HEAP + 16 + 1008;
+    image.write(inner, [0, 0, start, 0b11 | 0b100 << 32, 29 | 1 << 6]);
+    image.write(start, [inner]);
+    image.with_pages(&[])
+}
+
+#[test]
+fn a_heap_of_musl() {
+    let heaps = musl().heaps();
+    let [heap] = &heaps[..] else { panic!("{heaps:#?}") };
+    assert_eq!(heap.allocator, Allocator::Musl);
+    let used = 2 * 1008 + 27 * 32;
+    assert_eq!(heap.used, piece(29, used, used));
+    assert_eq!(heap.bookkeeping, piece(3, 2 * 16 + PAGE, 2 * 16 + PAGE));
+    assert_eq!(heap.total().bytes, 2 * PAGE);
+    assert_eq!(heap.free.bytes, PAGE - 32 - used);
+}
+
+/// Two allocators in one process are both found.
+#[test]
+fn a_process_without_a_heap_and_one_with_two() {
+    assert_eq!(Image::default().heaps(), []);
+    let (mut both, other) = (musl(), jemalloc());
+    let moved = 0x10_0000_0000;
+    let is_address = |word: u64| (OWN..HEAP + MIB).contains(&word);
+    both.words = both
+        .words
+        .iter()
+        .map(|(at, word)| (at + moved, if is_address(*word) { word + moved } else { *word }))
+        .collect();
+    let shift = |range: &Range<u64>| range.start + moved..range.end + moved;
+    both.data = both.data.iter().map(shift).chain(other.data).collect();
+    both.private = both.private.iter().map(shift).chain(other.private).collect();
+    both.words.extend(other.words);
+    both.pages = PresentPages::default();
+    both.private.sort_by_key(|range| range.start);
+    both.data.sort_by_key(|range| range.start);
+    let found = both.with_pages(&[]).heaps();
+    let found: Vec<Allocator> = found.into_iter().map(|heap| heap.allocator).collect();
+    assert_eq!(found, [Allocator::Jemalloc, Allocator::Musl]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Damaged descriptions give no heap, or one whose pieces make sense. Nothing panics.
+    #[test]
+    fn damaged_heaps(which in 0..4_usize, changes in vec((any::<prop::sample::Index>(), any::<u64>(), 0..64_u32), 1..12)) {
+        let mut image = [jemalloc, mimalloc, tcmalloc, musl][which]();
+        let places: Vec<u64> = image.words.keys().copied().collect();
+        for (place, word, shift) in changes {
+            image.words.insert(*place.get(&places), word >> shift);
+        }
+        for heap in image.heaps() {
+            prop_assert!(heap.ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{heap:?}");
+            prop_assert!(heap.ranges.iter().all(|range| range.start < range.end), "{heap:?}");
+            let total = heap.total();
+            prop_assert!(total.resident <= image.pages.bytes_within(0..u64::MAX), "{heap:?}");
+        }
+    }
+}
