@@ -16,7 +16,7 @@ use crate::proto;
 /// The major version written, and the newest that is read.
 pub const VERSION_MAJOR: u8 = 2;
 /// The minor version written.
-pub const VERSION_MINOR: u8 = 7;
+pub const VERSION_MINOR: u8 = 8;
 /// The most bytes that a chunk's contents take uncompressed.
 pub const CHUNK_RAW_MAX: usize = 16 << 20;
 

@@ -81,6 +81,11 @@ pub fn read_everything(file: &[u8]) {
         let _ = (recording.mappings(image), recording.threads(image), recording.image_timeline(image));
         let _ = (recording.memory(image), recording.carried(image).map(|carried| carried.len()));
         recording.annotations(image).for_each(drop);
+        let mut space = AddressSpace::default();
+        for event in recording.mapping_events(image).flatten().take(1000) {
+            space.apply(&event);
+            assert_eq!(space.bytes().0, space.pieces().map(|piece| piece.bytes.0).sum::<u64>());
+        }
         recording.sites(image).rows.iter().for_each(|site| assert!(site.stack <= StackId::MAX));
         let tree = recording.stack_tree(image, &mut cache);
         let table = recording.nodes(image);

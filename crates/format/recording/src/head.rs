@@ -33,6 +33,8 @@ pub enum ChunkKind {
     Memory,
     /// The functions at places in modules.
     Names,
+    /// [Changes of the mappings](crate::MappingEvent) of one image.
+    Mappings,
     /// A kind that this version does not know; its chunks are skipped.
     Other(u16),
 }
@@ -52,6 +54,7 @@ impl ChunkKind {
             ChunkKind::Footer => 9,
             ChunkKind::Memory => 10,
             ChunkKind::Names => 11,
+            ChunkKind::Mappings => 12,
             ChunkKind::Other(number) => number,
         }
     }
@@ -70,6 +73,7 @@ impl ChunkKind {
             9 => ChunkKind::Footer,
             10 => ChunkKind::Memory,
             11 => ChunkKind::Names,
+            12 => ChunkKind::Mappings,
             other => ChunkKind::Other(other),
         }
     }

@@ -8,8 +8,8 @@
 //! - [`messages`]: what is known about the session, its images, modules and threads, and the
 //!   totals.
 //! - [`events`]: the calls in order, as columns.
-//! - [`nodes`], [`sites`], [`checkpoint`], [`timeline`], [`memory`], [`annotations`]: the other
-//!   bulk chunks.
+//! - [`nodes`], [`sites`], [`checkpoint`], [`timeline`], [`memory`], [`mappings`],
+//!   [`annotations`]: the other bulk chunks.
 //! - [`writer`]: [`RecordingWriter`] strings chunks together and ends with index, footer and
 //!   trailer.
 //! - [`reader`]: [`Recording`] opens a whole, truncated or damaged file.
@@ -36,6 +36,7 @@ pub mod fuzzing;
 pub mod head;
 pub mod ids;
 mod ledger_totals;
+pub mod mappings;
 pub mod memory;
 pub mod messages;
 pub mod names;
@@ -59,6 +60,10 @@ pub use events::{
 pub use frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk, RawChunk, VERSION_MAJOR, VERSION_MINOR};
 pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 pub use ids::{Call, ImageId, Live, ModuleId, TextId, Time};
+pub use mappings::{
+    AddressSpace, MappedPiece, MappingCall, MappingChange, MappingEvent, MappingFlags, MappingKind, MappingSerial,
+    MappingsEncoder, Protection,
+};
 pub use memory::{MemoryEncoder, MemorySample};
 pub use messages::{
     Annotation, Clock, CountErrors, Counts, Departure, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason,

@@ -11,6 +11,7 @@ use crate::events::Decoded;
 use crate::frame::{self, ChunkFrame, EncodedChunk, Unpacker};
 use crate::head::{ChunkEntry, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, ModuleId, TextId, Time};
+use crate::mappings::{self, MappingEvent};
 use crate::memory::{self, MemorySample};
 use crate::messages::{
     Annotation, Counts, Departure, Footer, ImageEnd, ImageStart, ImportedLocation, Mapping, Module, Pause,
@@ -133,6 +134,7 @@ impl<'a> Recording<'a> {
                 ChunkKind::Timeline => timeline::decode(contents, head.rows, &mut Vec::new()),
                 ChunkKind::Memory => memory::decode(contents, head.rows, &mut Vec::new()),
                 ChunkKind::Names => Names::default().add(contents, head.rows),
+                ChunkKind::Mappings => mappings::decode(contents, head.rows, &mut Vec::new()),
                 ChunkKind::Index | ChunkKind::Footer | ChunkKind::Other(_) => Ok(()),
             });
             match checked {
@@ -277,6 +279,23 @@ impl<'a> Recording<'a> {
             });
             annotations.into_iter().map(Ok).chain(read.err().map(|damage| Err(RecordingError::Damaged(damage))))
         })
+    }
+
+    /// Returns the changes of an image's mappings in order, unpacked one chunk at a time; none if
+    /// they were not recorded. After an error the iterator goes on with the next chunk.
+    pub fn mapping_events(&self, image: ImageId) -> impl Iterator<Item = Result<MappingEvent, RecordingError>> + '_ {
+        self.of_image(ChunkKind::Mappings, Some(image)).flat_map(|chunk| {
+            let mut events = Vec::new();
+            let read = self.read(chunk, &mut Unpacker::default(), |contents| {
+                mappings::decode(contents, chunk.head.rows, &mut events)
+            });
+            events.into_iter().map(Ok).chain(read.err().map(|damage| Err(RecordingError::Damaged(damage))))
+        })
+    }
+
+    /// True if changes of mappings were recorded, in any image.
+    pub fn has_mapping_events(&self) -> bool {
+        self.chunks.iter().any(|chunk| chunk.kind == ChunkKind::Mappings)
     }
 
     /// Returns the nodes that an image added to its stack tree.

@@ -40,7 +40,7 @@ pub(crate) extern "C" fn create_from(parameters: *const c_void, sp: u64, rbp: u6
     if HAS_FOREIGN_PARAMETERS.load(Ordering::Relaxed) {
         return 0;
     }
-    let outermost = nesting::begin(sp);
+    let outermost = nesting::begin(sp, rbp);
     let id = call!(Program, create_arena(parameters));
     if arena_with(id).is_none() {
         // SAFETY: `Settings::read` asks for the parameters of `heapledger_arena_create`, which the
@@ -57,7 +57,7 @@ pub(crate) extern "C" fn create_from(parameters: *const c_void, sp: u64, rbp: u6
 }
 
 pub(crate) extern "C" fn dispose_from(id: usize, sp: u64, rbp: u64) {
-    let outermost = nesting::begin(sp);
+    let outermost = nesting::begin(sp, rbp);
     if let (Some(arena), Some(_)) = (arena_with(id), &outermost) {
         // SAFETY: `notify::arena_disposed` requires the live calling frame of this thread. `sp` and
         // `rbp` are a *passed frame*: only the thunk `heapledger_arena_dispose` leads here.
@@ -68,7 +68,7 @@ pub(crate) extern "C" fn dispose_from(id: usize, sp: u64, rbp: u64) {
 }
 
 pub(crate) extern "C" fn malloc_from(id: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
-    let Some(_outermost) = nesting::begin(sp) else { return call!(Program, arena_malloc(id, size)) };
+    let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Program, arena_malloc(id, size)) };
     let block = call!(Program, arena_malloc(id, size));
     let made = ArenaCall { api: Api::Malloc, size, alignment: 0, count: 0 };
     // SAFETY: `allocated` requires a *passed frame*: only the thunk `heapledger_arena_malloc` leads
@@ -77,7 +77,7 @@ pub(crate) extern "C" fn malloc_from(id: usize, size: usize, sp: u64, rbp: u64) 
 }
 
 pub(crate) extern "C" fn calloc_from(id: usize, count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
-    let Some(_outermost) = nesting::begin(sp) else { return call!(Program, arena_calloc(id, count, each)) };
+    let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Program, arena_calloc(id, count, each)) };
     let block = call!(Program, arena_calloc(id, count, each));
     let made = ArenaCall { api: Api::Calloc, size: count.saturating_mul(each), alignment: 0, count };
     // SAFETY: `allocated` requires a *passed frame*: only the thunk `heapledger_arena_calloc` leads
@@ -86,7 +86,7 @@ pub(crate) extern "C" fn calloc_from(id: usize, count: usize, each: usize, sp: u
 }
 
 pub(crate) extern "C" fn memalign_from(id: usize, alignment: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
-    let Some(_outermost) = nesting::begin(sp) else { return call!(Program, arena_memalign(id, alignment, size)) };
+    let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Program, arena_memalign(id, alignment, size)) };
     let block = call!(Program, arena_memalign(id, alignment, size));
     let made = ArenaCall { api: Api::Memalign, size, alignment, count: 0 };
     // SAFETY: `allocated` requires a *passed frame*: only the thunk `heapledger_arena_memalign`
@@ -121,7 +121,7 @@ unsafe fn allocated(id: usize, made: ArenaCall, block: Pointer, sp: u64, rbp: u6
 }
 
 pub(crate) extern "C" fn realloc_from(id: usize, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
-    let Some(_outermost) = nesting::begin(sp) else { return call!(Program, arena_realloc(id, old, size)) };
+    let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Program, arena_realloc(id, old, size)) };
     if old.is_null() {
         let block = call!(Program, arena_realloc(id, old, size));
         let made = ArenaCall { api: Api::Realloc, size, alignment: 0, count: 0 };
@@ -147,7 +147,7 @@ pub(crate) extern "C" fn realloc_from(id: usize, old: Pointer, size: usize, sp: 
 
 pub(crate) extern "C" fn free_from(id: usize, block: Pointer, sp: u64, rbp: u64) {
     if !block.is_null() {
-        let Some(_outermost) = nesting::begin(sp) else { return call!(Program, arena_free(id, block)) };
+        let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Program, arena_free(id, block)) };
         // SAFETY: `notify::free` requires the live calling frame of this thread. `sp` and `rbp` are
         // a *passed frame*: only the thunk `heapledger_arena_free` leads here.
         unsafe { notify::free(block, caller(sp, rbp)) };

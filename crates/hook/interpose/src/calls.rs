@@ -133,7 +133,7 @@ macro_rules! outermost {
     ($($from:ident: $plain:ident($($argument:ident: $type:ty),*) -> $result:ty, by $name:ident;)*) => {
         $(
             pub(crate) extern "C" fn $from($($argument: $type,)* sp: u64, rbp: u64) -> $result {
-                let Some(_outermost) = nesting::begin(sp) else { return call!(Program, $name($($argument),*)) };
+                let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Program, $name($($argument),*)) };
                 $plain($($argument,)* sp, rbp)
             }
         )*
@@ -215,7 +215,7 @@ pub(crate) extern "C" fn reallocarray_from(
         }
         return failed(Api::Reallocarray, usize::MAX, 0, count, sp, rbp);
     };
-    let Some(_outermost) = nesting::begin(sp) else { return call!(Namespace(namespace), realloc(old, size)) };
+    let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Namespace(namespace), realloc(old, size)) };
     if let Some(arena) = arena_of(Namespace(namespace), old) {
         // SAFETY: `reallocate_array_in` requires a *passed frame*, which only the thunks of
         // `reallocarray` lead here with, a block of the arena, and a product that fits.
@@ -280,7 +280,7 @@ fn reallocate(origin: impl Origin, api: Api, old: Pointer, size: usize, sp: u64,
 }
 
 pub(crate) extern "C" fn memalign_from(alignment: usize, size: usize, sp: u64, rbp: u64, namespace: usize) -> Pointer {
-    let Some(_outermost) = nesting::begin(sp) else { return call!(Namespace(namespace), memalign(alignment, size)) };
+    let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Namespace(namespace), memalign(alignment, size)) };
     aligned(Api::Memalign, call!(Namespace(namespace), memalign(alignment, size)), alignment, size, sp, rbp)
 }
 
@@ -291,19 +291,19 @@ pub(crate) extern "C" fn aligned_alloc_from(
     rbp: u64,
     namespace: usize,
 ) -> Pointer {
-    let Some(_outermost) = nesting::begin(sp) else {
+    let Some(_outermost) = nesting::begin(sp, rbp) else {
         return call!(Namespace(namespace), aligned_alloc(alignment, size));
     };
     aligned(Api::AlignedAlloc, call!(Namespace(namespace), aligned_alloc(alignment, size)), alignment, size, sp, rbp)
 }
 
 pub(crate) extern "C" fn valloc_from(size: usize, sp: u64, rbp: u64, namespace: usize) -> Pointer {
-    let Some(_outermost) = nesting::begin(sp) else { return call!(Namespace(namespace), valloc(size)) };
+    let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Namespace(namespace), valloc(size)) };
     aligned(Api::Valloc, call!(Namespace(namespace), valloc(size)), 0, size, sp, rbp)
 }
 
 pub(crate) extern "C" fn pvalloc_from(size: usize, sp: u64, rbp: u64, namespace: usize) -> Pointer {
-    let Some(_outermost) = nesting::begin(sp) else { return call!(Namespace(namespace), pvalloc(size)) };
+    let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Namespace(namespace), pvalloc(size)) };
     aligned(Api::Pvalloc, call!(Namespace(namespace), pvalloc(size)), 0, size, sp, rbp)
 }
 
@@ -315,7 +315,7 @@ pub(crate) extern "C" fn posix_memalign_from(
     rbp: u64,
     namespace: usize,
 ) -> c_int {
-    let Some(_outermost) = nesting::begin(sp) else {
+    let Some(_outermost) = nesting::begin(sp, rbp) else {
         return call!(Namespace(namespace), posix_memalign(out, alignment, size));
     };
     let error = call!(Namespace(namespace), posix_memalign(out, alignment, size));
@@ -368,7 +368,7 @@ pub(crate) extern "C" fn free_aligned_sized_from(
 }
 
 fn release(origin: Namespace, api: Api, block: Pointer, size: usize, alignment: usize, sp: u64, rbp: u64) {
-    let Some(_outermost) = nesting::begin(sp) else { return call!(origin, free(block)) };
+    let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(origin, free(block)) };
     if !block.is_null() {
         // SAFETY: `notify::free_sized` requires the live calling frame of this thread. `sp` and
         // `rbp` are a *passed frame*: the callers, all named `…_from`, pass on those that they have

@@ -12,7 +12,7 @@ use heapledger_core::sandbox;
 use heapledger_recorder::{connect, leave, process, session};
 use heapledger_unwind::modules;
 use heapledger_wire::session::{
-    ARMED_SUFFIX, ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX,
+    ARMED_SUFFIX, ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, MAPPINGS_SUFFIX, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX,
     USABLE_SUFFIX, WAITS_SUFFIX,
 };
 
@@ -25,8 +25,12 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
 const HOOKS: &[u8] = b"HEAPLEDGER_HOOKS=";
 /// The longest session address; without suffixes it is shorter.
-const SESSION_LENGTH_MAX: usize =
-    SESSION_LENGTH + SAMPLES_SUFFIX.len() + USABLE_SUFFIX.len() + WAITS_SUFFIX.len() + ARMED_SUFFIX.len();
+const SESSION_LENGTH_MAX: usize = SESSION_LENGTH
+    + SAMPLES_SUFFIX.len()
+    + USABLE_SUFFIX.len()
+    + MAPPINGS_SUFFIX.len()
+    + WAITS_SUFFIX.len()
+    + ARMED_SUFFIX.len();
 const STALLED: &[u8] = STALLED_SUFFIX.as_bytes();
 const SESSION_LENGTH: usize = 2 * NAME_LENGTH + 1;
 

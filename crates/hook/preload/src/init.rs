@@ -16,7 +16,7 @@ use heapledger_unwind::modules;
 use crate::guard::with_guard;
 use crate::join::Library;
 use crate::replace_malloc::asking;
-use crate::{additions, armed, environment, libraries, linker, redirect, unseen, wrappers};
+use crate::{additions, armed, environment, libraries, linker, mappings, redirect, unseen, wrappers};
 
 /// The C library's functions that the constructor calls, looked up before there is a second thread.
 static REGISTER_ATFORK: AtomicUsize = AtomicUsize::new(0);
@@ -72,6 +72,9 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
             // SAFETY: once, under the lock of `initialise`: no hook has run, since none is
             // installed and this thread is the first.
             unsafe { library.join(session, false) };
+            if session.wants_mappings() && !is_musl {
+                record_mappings(&session, objects);
+            }
         }
         if is_armed {
             armed::prepare(library);
@@ -85,6 +88,18 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
         asking::be_asked();
     }
     hooks::release();
+}
+
+/// Has the calls recorded that change mappings. Calls that the allocator makes are told from others
+/// by the mark of nested calls. In a session that samples there is none, because most calls of the
+/// malloc functions go to the allocator at once.
+fn record_mappings(session: &Address, objects: &Objects<'_>) {
+    if !session.samples() {
+        nesting::activate();
+    }
+    // SAFETY: `replace` requires one thread, which is in none of the functions: the first call of a
+    // malloc function, or our constructor, precedes the second thread.
+    unsafe { mappings::replace(objects) };
 }
 
 #[used]

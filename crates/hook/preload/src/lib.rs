@@ -21,6 +21,7 @@ mod join;
 mod later;
 mod libraries;
 mod linker;
+mod mappings;
 mod namespaces;
 mod obstacles;
 mod pools;

@@ -18,7 +18,7 @@ use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, MODULES_MAX, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH,
+    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, MAPPINGS_SUFFIX, MODULES_MAX, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH,
     Request, RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
@@ -35,13 +35,14 @@ pub struct Address {
     token: [u8; NAME_LENGTH],
     samples: bool,
     wants_usable: bool,
+    wants_mappings: bool,
     waits: bool,
     is_armed: bool,
 }
 
 impl Address {
     /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` for a session that samples; `:u` follows either if it
-    /// records usable sizes, then `:w` if threads wait for ever, and then `:a` for a program that
+    /// records usable sizes, then `:m` if it records mappings, then `:w` if threads wait for ever, and then `:a` for a program that
     /// an armed one starts.
     pub fn parse(value: &[u8]) -> Option<Address> {
         let (value, is_armed) = match value.strip_suffix(ARMED_SUFFIX.as_bytes()) {
@@ -49,6 +50,10 @@ impl Address {
             None => (value, false),
         };
         let (value, waits) = match value.strip_suffix(WAITS_SUFFIX.as_bytes()) {
+            Some(value) => (value, true),
+            None => (value, false),
+        };
+        let (value, wants_mappings) = match value.strip_suffix(MAPPINGS_SUFFIX.as_bytes()) {
             Some(value) => (value, true),
             None => (value, false),
         };
@@ -71,6 +76,7 @@ impl Address {
             token: token.try_into().ok()?,
             samples,
             wants_usable,
+            wants_mappings,
             waits,
             is_armed,
         })
@@ -84,6 +90,11 @@ impl Address {
     /// True if the program that started this one is armed, and so this one.
     pub fn is_armed(&self) -> bool {
         self.is_armed
+    }
+
+    /// True if the session records the calls that change mappings.
+    pub fn wants_mappings(&self) -> bool {
+        self.wants_mappings
     }
 
     /// True if the session records the usable sizes of blocks.

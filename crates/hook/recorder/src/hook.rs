@@ -25,6 +25,7 @@ use crate::usable::usable_size;
 
 pub(crate) mod arenas;
 pub mod declarations;
+pub mod mappings;
 pub mod marks;
 pub mod pools;
 pub mod processes;

@@ -7,4 +7,4 @@ pub(crate) use x86_64::Allocated;
 #[cfg(placed)]
 pub use x86_64::THUNK;
 pub use x86_64::thunk_address;
-pub(crate) use x86_64::{Next, Registers, outermost, set_outermost, site};
+pub(crate) use x86_64::{Next, Registers, begin_outermost, frame_pointer, outermost, set_outermost, site};

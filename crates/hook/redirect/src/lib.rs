@@ -34,6 +34,8 @@ mod later;
 mod linker;
 #[cfg(target_arch = "x86_64")]
 pub mod nesting;
+#[cfg(target_arch = "x86_64")]
+mod replace;
 
 #[cfg(all(placed, target_arch = "x86_64"))]
 pub use arch::THUNK;
@@ -47,3 +49,5 @@ pub use install::{activate, install};
 pub use later::{IsLoaded, KeptPlans};
 #[cfg(target_arch = "x86_64")]
 pub use linker::watch_linker;
+#[cfg(target_arch = "x86_64")]
+pub use replace::replace_function;

@@ -25,7 +25,7 @@ mod packed;
 
 use heapledger_core::{Api, NodeKind, StackId};
 
-pub use extended::{Extended, ReallocOutcome, extended};
+pub use extended::{Extended, MapCall, MapStep, ReallocOutcome, extended};
 pub use packed::{Packed, pack, pack_truncated};
 
 /// A run of words.

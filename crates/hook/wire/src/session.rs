@@ -11,13 +11,15 @@ use heapledger_core::{arch, sandbox, sys};
 
 /// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal,
 /// followed by [`SAMPLES_SUFFIX`] if the session samples, [`USABLE_SUFFIX`] if it records usable
-/// sizes, and [`WAITS_SUFFIX`] if threads wait for the recorder for ever.
+/// sizes, [`MAPPINGS_SUFFIX`] if it records mappings, and [`WAITS_SUFFIX`] if threads wait for the recorder for ever.
 pub const ENVIRONMENT_VARIABLE: &str = "HEAPLEDGER_SESSION";
 /// The suffix of that variable in a session that records a sample of all blocks: for the whole
 /// session, whatever the rate.
 pub const SAMPLES_SUFFIX: &str = ":s";
 /// The suffix of that variable in a session that records the usable sizes of blocks.
 pub const USABLE_SUFFIX: &str = ":u";
+/// The suffix of that variable in a session that records the calls that change mappings.
+pub const MAPPINGS_SUFFIX: &str = ":m";
 /// The suffix of that variable, after all others, in a session whose threads wait for the recorder
 /// however long it is stalled. The session page contains this too, but a new program gets the page
 /// only from the recorder.

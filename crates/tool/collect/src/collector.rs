@@ -83,6 +83,11 @@ impl Collector {
         }
     }
 
+    /// Has mappings recorded, too. Call before the first image.
+    pub(crate) fn keep_mappings(&mut self) {
+        self.shared.keeps_mappings = true;
+    }
+
     /// Returns the current time by the clock of the recording.
     pub(crate) fn now(&self) -> Time {
         self.merge.time(units(arch::ticks()))

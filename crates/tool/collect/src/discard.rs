@@ -10,7 +10,7 @@ use heapledger_wire::session::SessionPage;
 use crate::broker::Broker;
 use crate::error::RecordError;
 use crate::inbox::{Inbox, Message, NewRing};
-use crate::session::{self, Session};
+use crate::session::{self, Session, Wants};
 use crate::shared::Page;
 
 /// The size of a thread's ring in bytes.
@@ -36,7 +36,7 @@ impl DiscardingSession {
     /// Fails if memory, descriptors or threads are short.
     pub fn new(samples: bool) -> Result<DiscardingSession, RecordError> {
         let session = Session::new()?;
-        let environment = session.to_environment(samples, false, true);
+        let environment = session.to_environment(Wants { samples, waits: true, ..Wants::default() });
         let page = Arc::new(session::page(0, Rate::EXACT, None)?);
         let inbox = Arc::new(Inbox::default());
         let broker =

@@ -12,6 +12,7 @@ use crate::tree::Tree;
 mod apply;
 mod blocks;
 mod chunks;
+pub(crate) mod mappings;
 mod marks;
 mod reattribution;
 mod segments;
@@ -20,6 +21,7 @@ pub(crate) mod totals;
 mod usable_sizes;
 
 use chunks::Chunks;
+use mappings::Mappings;
 use marks::Reports;
 use threads::Threads;
 use totals::{Anomalies, Unproven};
@@ -43,12 +45,13 @@ pub(crate) struct Image {
     address_index: AddressIndex,
     reports: Reports,
     usable_sizes: UsableSizes,
+    mappings: Mappings,
     /// The external counters at the beginning of this segment.
     external_before: ExternalCounters,
 }
 
 impl Image {
-    pub(crate) fn new(start: &ImageStart, ledger: Ledger, tree: Tree) -> Image {
+    pub(crate) fn new(start: &ImageStart, ledger: Ledger, tree: Tree, keeps_mappings: bool) -> Image {
         Image {
             id: start.image,
             pid: start.pid,
@@ -65,6 +68,7 @@ impl Image {
             address_index: AddressIndex::new(),
             reports: Reports::new(start.pid),
             usable_sizes: UsableSizes::default(),
+            mappings: Mappings::new(start.image, start.pid, start.time, keeps_mappings),
             external_before: ExternalCounters::default(),
         }
     }

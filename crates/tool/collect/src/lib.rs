@@ -46,6 +46,7 @@ mod options;
 mod outcome;
 mod output;
 mod placed;
+mod proc_maps;
 mod process;
 mod recorder;
 mod redirection;

@@ -64,6 +64,8 @@ pub struct RecordOptions {
     pub sample_every: Option<Bytes>,
     /// Ask the allocator for the usable size of each recorded block.
     pub usable_sizes: bool,
+    /// Record the calls that change mappings. Without effect if only totals are kept.
+    pub mappings: bool,
     /// The parts of an allocation's stack and context that are recorded.
     pub stacks: StackMode,
     /// Compare every stack with the one from the program's C library.
@@ -151,6 +153,7 @@ impl RecordOptions {
             ring_capacity: 256 << 10,
             sample_every: None,
             usable_sizes: false,
+            mappings: false,
             stacks: StackMode::Mixed,
             verify_stacks: false,
             handle_signals: true,

@@ -37,7 +37,7 @@ use crate::output::Output;
 use crate::placed::Placement;
 use crate::roots::Roots;
 use crate::run::reports;
-use crate::session::{self, Library, Session};
+use crate::session::{self, Library, Session, Wants};
 use crate::shared::{Page, Pool};
 use crate::signals::Signals;
 use crate::slowness::SlownessWatch;
@@ -211,7 +211,12 @@ impl<'a> Prepared<'a> {
         if let Some(library) = &library {
             session.listen_beside(library);
         }
-        let environment = session.to_environment(is_sample, options.usable_sizes, options.stall_timeout.is_none());
+        let environment = session.to_environment(Wants {
+            samples: is_sample,
+            usable: options.usable_sizes,
+            mappings: options.mappings && !options.totals_only,
+            waits: options.stall_timeout.is_none(),
+        });
         let page = Arc::new(session_page(options, sampling.unwrap_or_default())?);
         let writer = Writer::start(destination, Some(Arc::clone(&page)))?;
         let inbox = Arc::new(Inbox::default());
@@ -268,6 +273,9 @@ impl<'a> Prepared<'a> {
         let roots = Arc::clone(&inbox.roots);
         let connections = Connections { page: Arc::clone(&page), inbox, pool, writer };
         let mut collector = Collector::new(command_pid, clock, session_record(options), connections);
+        if options.mappings && !options.totals_only {
+            collector.keep_mappings();
+        }
         if !switch.is_on() {
             collector.pause(Time(0));
         }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use heapledger_core::sample::Rate;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, LIBRARY_FILE_NAME, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX, SOCKET_FILE_NAME,
-    USABLE_SUFFIX, WAITS_SUFFIX, state,
+    ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, LIBRARY_FILE_NAME, MAPPINGS_SUFFIX, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX,
+    SOCKET_FILE_NAME, USABLE_SUFFIX, WAITS_SUFFIX, state,
 };
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -80,25 +80,36 @@ impl Session {
         made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Returns the value of the environment variable: `NAME:TOKEN`, whether the session samples,
-    /// whether it records usable sizes, and whether programs wait for a recorder however long it
-    /// stands still.
-    pub(crate) fn to_environment(&self, samples: bool, wants_usable: bool, waits: bool) -> OsString {
+    /// Returns the value of the environment variable: `NAME:TOKEN`, and what the session wants.
+    pub(crate) fn to_environment(&self, wants: Wants) -> OsString {
         let mut value = OsString::new();
         for part in [&self.name[..], b":", &self.token[..]] {
             value.push(std::ffi::OsStr::from_bytes(part));
         }
-        if samples {
-            value.push(SAMPLES_SUFFIX);
-        }
-        if wants_usable {
-            value.push(USABLE_SUFFIX);
-        }
-        if waits {
-            value.push(WAITS_SUFFIX);
+        let suffixes = [
+            (wants.samples, SAMPLES_SUFFIX),
+            (wants.usable, USABLE_SUFFIX),
+            (wants.mappings, MAPPINGS_SUFFIX),
+            (wants.waits, WAITS_SUFFIX),
+        ];
+        for (_, suffix) in suffixes.into_iter().filter(|(is_wanted, _)| *is_wanted) {
+            value.push(suffix);
         }
         value
     }
+}
+
+/// The properties of a session that programs learn from their environment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wants {
+    /// It records a sample.
+    pub(crate) samples: bool,
+    /// It records usable sizes.
+    pub(crate) usable: bool,
+    /// It records the calls that change mappings.
+    pub(crate) mappings: bool,
+    /// Programs wait for a recorder however long it stands still.
+    pub(crate) waits: bool,
 }
 
 fn listen(name: &[u8; NAME_LENGTH]) -> rustix::io::Result<OwnedFd> {

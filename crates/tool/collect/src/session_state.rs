@@ -1,6 +1,6 @@
 //! The state that all images of a session share.
 
-use heapledger_recording::{Compressor, Record, Session as SessionRecord, Time, Timeline};
+use heapledger_recording::{Compressor, Record, Session as SessionRecord, TextId, Time, Timeline};
 
 use crate::departures::Departures;
 use crate::error::RecordError;
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) keeps_nodes: bool,
     /// True if events go to the file, not only to the ledgers.
     pub(crate) keeps_events: bool,
+    /// True if mappings are recorded.
+    pub(crate) keeps_mappings: bool,
     /// The number of events so far.
     pub(crate) events: u64,
     /// True if the recording is of a sample; frees of unknown blocks are then not recorded.
@@ -58,6 +60,7 @@ impl Shared {
             writer,
             keeps_nodes: session.segment > 0,
             keeps_events: !session.totals_only,
+            keeps_mappings: false,
             is_sample: session.samples,
             records: vec![Record::Session(session.clone())],
             events: 0,
@@ -69,6 +72,14 @@ impl Shared {
 
     pub(crate) fn fail(&mut self, error: RecordError) {
         self.failure.get_or_insert(error);
+    }
+
+    /// Returns the number of a text that is not at an address of a program. The file has it from now
+    /// on.
+    pub(crate) fn name_text(&mut self, bytes: &[u8]) -> TextId {
+        let id = self.texts.named(bytes);
+        self.records.extend(self.texts.use_text(id).map(Record::Text));
+        id
     }
 
     /// Sends the metadata gathered so far to the file.

@@ -38,6 +38,11 @@ impl Texts {
         id
     }
 
+    /// Returns the number of a text without a category.
+    pub(crate) fn named(&mut self, bytes: &[u8]) -> TextId {
+        self.id(bytes.to_vec(), false, Vec::new())
+    }
+
     fn bytes(&self, id: TextId) -> &[u8] {
         let at = (id.0 as usize).checked_sub(1);
         at.and_then(|at| self.all.get(at)).map_or(&[], |(text, _)| &text.bytes)

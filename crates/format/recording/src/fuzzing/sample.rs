@@ -24,6 +24,7 @@ pub fn sample() -> Vec<u8> {
     });
     let checkpoint = CheckpointEncoder::new(ImageId(2), Time(0), Serial(3), counts);
     chunks.extend(checkpoint.encode(&blocks, &mut compressor).expect("a checkpoint"));
+    chunks.extend(mappings(ImageId(0), StackId(1), &mut compressor));
     let memory = [0, 70].map(|time| MemorySample {
         time: Time(time),
         resident: Bytes(4096 * (time + 2)),
@@ -175,6 +176,40 @@ fn chunks_of_image(image: ImageId, counts: Counts, compressor: &mut Compressor) 
     let sites = [1, 2].map(|id| Site { stack: StackId(id), allocations: Blocks(2), live_end: live, ..Site::default() });
     chunks.extend(SitesEncoder::encode(image, &sites, compressor).expect("sites"));
     chunks
+}
+
+/// Returns the changes of an image's mappings: one of each kind.
+fn mappings(image: ImageId, stack: StackId, compressor: &mut Compressor) -> Option<EncodedChunk> {
+    let mapped = |kind, file| MappingChange::Mapped {
+        kind,
+        protection: Protection::READ,
+        flags: MappingFlags::FOUND,
+        file,
+        offset: 0x3000,
+    };
+    let changes = [
+        (0, 0x10_0000, 0x8000, mapped(MappingKind::File, TextId(1))),
+        (1, 0x20_0000, 0x3000, mapped(MappingKind::Anonymous, TextId::UNKNOWN)),
+        (0, 0x10_1000, 0x1000, MappingChange::Unmapped),
+        (1, 0x20_0000, 0x3000, MappingChange::Moved { to: 0x30_0000 }),
+        (0, 0x10_2000, 0x2000, MappingChange::Protected { protection: Protection::NONE }),
+        (1, 0x30_0000, 0x1000, MappingChange::Advised { advice: 4 }),
+    ];
+    let mut encoder = MappingsEncoder::new(image);
+    for (index, (serial, start, bytes, change)) in (0..).zip(changes) {
+        let event = MappingEvent {
+            time: Time(1000 + index),
+            thread: (index > 0).then_some(ThreadId(0)),
+            stack,
+            call: MappingCall::ALL[index as usize],
+            serial: MappingSerial(serial),
+            start,
+            bytes: Bytes(bytes),
+            change,
+        };
+        encoder.push(&event).expect("an event of a mapping");
+    }
+    encoder.finish(compressor)
 }
 
 /// Returns the events of an image, whose blocks are allocated by this stack.

@@ -1,6 +1,6 @@
-//! The other chunks that are tables: sites, timelines, samples of memory, annotations.
+//! The other chunks that are tables: sites, timelines, samples of memory, mappings, annotations.
 
-use heapledger_core::{Blocks, Bytes, ThreadId};
+use heapledger_core::{Blocks, Bytes, StackId, ThreadId};
 use heapledger_recording::*;
 use proptest::prelude::*;
 
@@ -59,6 +59,28 @@ proptest! {
     }
 
     #[test]
+    fn mapping_chunks(
+        events in prop::collection::vec((prop::collection::vec(number(), 8), stack(), any::<[u8; 4]>(), any::<[u32; 3]>()), 0..50),
+        cut in 1usize..50,
+    ) {
+        let image = ImageId(2);
+        let mut events: Vec<MappingEvent> = events.into_iter().map(|(n, stack, small, words)| mapping_event(&n, stack, small, words)).collect();
+        events.sort_by_key(|event| event.time);
+        let mut encoder = MappingsEncoder::new(image);
+        let mut chunks = Vec::new();
+        for part in events.chunks(cut) {
+            part.iter().for_each(|event| encoder.push(event).unwrap());
+            chunks.extend(encoder.finish(&mut Compressor::new()));
+        }
+        let file = file(&chunks, &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        let read: Result<Vec<MappingEvent>, RecordingError> = recording.mapping_events(image).collect();
+        prop_assert_eq!(recording.has_mapping_events(), !events.is_empty());
+        prop_assert_eq!(read.unwrap(), events);
+        prop_assert_eq!(recording.mapping_events(ImageId(1)).count(), 0);
+    }
+
+    #[test]
     fn annotation_chunks(annotations in prop::collection::vec((any::<u32>(), number(), any::<u32>(), bytes()), 0..50), cut in 1usize..50) {
         let image = ImageId(2);
         let annotation = |(thread, time, code, payload)| Annotation { image, thread: ThreadId(thread), time: Time(time), code, payload };
@@ -73,5 +95,35 @@ proptest! {
         let recording = Recording::open(&file).unwrap();
         let read: Result<Vec<Annotation>, RecordingError> = recording.annotations(image).collect();
         prop_assert_eq!(read.unwrap(), annotations);
+    }
+}
+
+/// Returns an event whose fields are made from numbers: any that the format can hold.
+fn mapping_event(n: &[u64], stack: StackId, small: [u8; 4], words: [u32; 3]) -> MappingEvent {
+    let bytes = n[1].max(1);
+    let within = |address: u64| address % (u64::MAX - bytes + 1);
+    let protection = Protection::from_bits(small[1]);
+    let change = match small[0] % 5 {
+        0 => MappingChange::Mapped {
+            kind: MappingKind::from_number(small[2]),
+            protection,
+            flags: MappingFlags::from_bits(words[0]),
+            file: TextId(words[1]),
+            offset: n[2],
+        },
+        1 => MappingChange::Unmapped,
+        2 => MappingChange::Moved { to: within(n[3]) },
+        3 => MappingChange::Protected { protection },
+        _ => MappingChange::Advised { advice: words[0] },
+    };
+    MappingEvent {
+        time: Time(n[4]),
+        thread: words[2].is_multiple_of(2).then_some(ThreadId(words[2])),
+        stack,
+        call: MappingCall::from_number(small[3]),
+        serial: MappingSerial(n[5]),
+        start: within(n[6]),
+        bytes: Bytes(bytes),
+        change,
     }
 }

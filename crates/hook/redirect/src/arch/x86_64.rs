@@ -13,7 +13,7 @@ mod words;
 pub use preserving::{THUNK, thunk_address};
 #[cfg(not(placed))]
 pub use thunks::thunk_address;
-pub(crate) use words::{outermost, set_outermost, site};
+pub(crate) use words::{begin_outermost, frame_pointer, outermost, set_outermost, site};
 
 /// The registers of a call of a redirected entry, as the thunk saves them.
 #[derive(Debug)]

@@ -44,6 +44,8 @@ pub const UNSAMPLED: u16 = 20;
 pub const EXEC: u16 = 21;
 /// [`super::Extended::ExecFailed`].
 pub const EXEC_FAILED: u16 = 22;
+/// [`super::Extended::Mapping`].
+pub const MAPPING: u16 = 23;
 /// The first code of annotations.
 pub const ANNOTATIONS: u16 = 256;
 /// An arena was created or is disposed of. Words: its number; [`ARENA_CREATED`] or

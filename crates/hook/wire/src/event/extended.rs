@@ -18,6 +18,112 @@ pub enum ReallocOutcome {
     Freed = 2,
 }
 
+/// A call that changes mappings: the function `NAME` or, with [`SYSCALL`](MapCall::SYSCALL), the
+/// function `syscall` with its number.
+///
+/// | call | events | address, length | arguments |
+/// |---|---|---|---|
+/// | `mmap` | done | result, length | protection, flags, offset |
+/// | `munmap` | begins; failed | address, length | |
+/// | `mremap` | begins | old address, old length | |
+/// | | done, failed | new address, new length | flags, old address, old length |
+/// | `mprotect` | done | address, length | protection |
+/// | `madvise` | done | address, length | advice |
+/// | `brk` | done | new break, 0 | old break |
+/// | `shmat` | done | result, 0 | identifier, flags |
+/// | `shmdt` | begins; failed | address, 0 | |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MapCall {
+    /// `mmap`.
+    Mmap = 1,
+    /// `munmap`.
+    Munmap = 2,
+    /// `mremap`.
+    Mremap = 3,
+    /// `brk`, also in `sbrk`.
+    Brk = 4,
+    /// `mprotect`.
+    Mprotect = 5,
+    /// `madvise`.
+    Madvise = 6,
+    /// `shmat`.
+    Shmat = 7,
+    /// `shmdt`.
+    Shmdt = 8,
+    /// `mmap` by `syscall`.
+    SyscallMmap = 129,
+    /// `munmap` by `syscall`.
+    SyscallMunmap = 130,
+    /// `mremap` by `syscall`.
+    SyscallMremap = 131,
+    /// `mprotect` by `syscall`.
+    SyscallMprotect = 133,
+    /// `madvise` by `syscall`.
+    SyscallMadvise = 134,
+    /// `shmat` by `syscall`.
+    SyscallShmat = 135,
+    /// `shmdt` by `syscall`.
+    SyscallShmdt = 136,
+}
+
+impl MapCall {
+    const ALL: [MapCall; 15] = [
+        MapCall::Mmap,
+        MapCall::Munmap,
+        MapCall::Mremap,
+        MapCall::Brk,
+        MapCall::Mprotect,
+        MapCall::Madvise,
+        MapCall::Shmat,
+        MapCall::Shmdt,
+        MapCall::SyscallMmap,
+        MapCall::SyscallMunmap,
+        MapCall::SyscallMremap,
+        MapCall::SyscallMprotect,
+        MapCall::SyscallMadvise,
+        MapCall::SyscallShmat,
+        MapCall::SyscallShmdt,
+    ];
+
+    /// The bit of calls by the function `syscall`.
+    pub const SYSCALL: u8 = 128;
+
+    /// Returns the call with this number.
+    pub fn from_number(number: u8) -> Option<MapCall> {
+        MapCall::ALL.into_iter().find(|call| *call as u8 == number)
+    }
+
+    /// True if the call was made by the function `syscall`.
+    pub const fn is_syscall(self) -> bool {
+        self as u8 & MapCall::SYSCALL != 0
+    }
+
+    /// Returns the same call, made by the function of its name.
+    pub fn plain(self) -> MapCall {
+        MapCall::from_number(self as u8 & !MapCall::SYSCALL).unwrap_or(self)
+    }
+}
+
+/// The part of a call that an event tells of. A call that gives memory up is told before it is
+/// made, because another thread may get the same addresses at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MapStep {
+    /// The call has been made.
+    Done = 0,
+    /// The call is about to be made.
+    Begins = 1,
+    /// The call that the thread began last has failed.
+    Failed = 2,
+}
+
+impl MapStep {
+    fn from_number(number: u8) -> Option<MapStep> {
+        [MapStep::Done, MapStep::Begins, MapStep::Failed].into_iter().find(|step| *step as u8 == number)
+    }
+}
+
 /// An extended event: at most `WORDS_MAX` words in a buffer of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -220,6 +326,23 @@ pub enum Extended<'words> {
         /// The process.
         pid: u32,
     },
+    /// A call that changes mappings.
+    Mapping {
+        /// The call.
+        call: MapCall,
+        /// The part of the call that this event tells of.
+        step: MapStep,
+        /// True if an allocator made the call while it served one of the malloc functions.
+        is_allocators: bool,
+        /// The stack that called; the root in an event before the call.
+        stack: StackId,
+        /// The first address of the range that the call is about. See [`MapCall`].
+        address: u64,
+        /// The length of the range, in bytes, as the program gave it.
+        length: u64,
+        /// Further arguments: see [`MapCall`].
+        arguments: [u64; 3],
+    },
     /// Any other event: passed through to the recording.
     Annotation {
         /// The code, 256 or more.
@@ -320,6 +443,12 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
         Extended::ExecFailed { pid } => {
             writer.put(&[u64::from(pid)])?;
             code::EXEC_FAILED
+        }
+        Extended::Mapping { call, step, is_allocators, stack, address, length, arguments } => {
+            let what = call as u64 | (step as u64) << 8 | u64::from(is_allocators) << 16 | u64::from(stack.0) << 32;
+            writer.put(&[what, address, length])?;
+            writer.put(&arguments)?;
+            code::MAPPING
         }
         Extended::Annotation { code, payload } => {
             writer.put(payload)?;
@@ -440,6 +569,18 @@ impl<'words> Extended<'words> {
                 }
             }
             code::EXEC_FAILED => Extended::ExecFailed { pid: word(0)? as u32 },
+            code::MAPPING => {
+                let what = word(0)?;
+                Extended::Mapping {
+                    call: MapCall::from_number(what as u8).ok_or(Corrupt)?,
+                    step: MapStep::from_number((what >> 8) as u8).ok_or(Corrupt)?,
+                    is_allocators: what >> 16 & 1 != 0,
+                    stack: StackId((what >> 32) as u32 & StackId::MAX.0),
+                    address: word(1)?,
+                    length: word(2)?,
+                    arguments: [word(3)?, word(4)?, word(5)?],
+                }
+            }
             code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
             _ => return Ok(None),
         };

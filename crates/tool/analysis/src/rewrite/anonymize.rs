@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use heapledger_recording::{
-    ChunkKind, Damage, Departure, Footer, ImageCounts, ImageStart, ImportedLocation, Module, Node, NodeKind, Record,
-    Recording, RecordingError, Session, StampText, Text, TextId, Thread,
+    ChunkKind, Damage, Departure, Footer, ImageCounts, ImageStart, ImportedLocation, MappingChange, Module, Node,
+    NodeKind, Record, Recording, RecordingError, Session, StampText, Text, TextId, Thread,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -50,9 +50,10 @@ const OWN: &[&str] = &["/usr/local/", "/usr/home/", "/usr/src/"];
 /// | names of scopes and heaps, categories | which of them are tasks | `text-HASH` or, with [`Kept::names`], kept |
 /// | values of scopes | | `text-HASH`: they are data |
 /// | stamps | lines | types: `type-HASH`, labels: `text-HASH` or, with [`Kept::names`], kept; source files: as paths of modules |
+/// | names of mapped files | those below the distribution's directories | all others: as paths of modules |
 /// | names of functions and their files | with [`Kept::functions`]; of files, the name alone, if not of the distribution | all |
 /// | annotations | | all: their contents are the program's |
-/// | events, nodes, checkpoints, sites, timelines, memory, totals, costs | all: numbers only | |
+/// | events, nodes, checkpoints, sites, timelines, memory, mappings, totals, costs | all: numbers only | |
 /// | chunks of a newer version | | all |
 pub fn anonymize<W: Write>(
     recording: &Recording<'_>,
@@ -68,7 +69,7 @@ pub fn anonymize<W: Write>(
             ChunkKind::Metadata | ChunkKind::Annotations | ChunkKind::Names => continue,
             ChunkKind::Index | ChunkKind::Footer | ChunkKind::Other(_) => continue,
             ChunkKind::Nodes | ChunkKind::Events | ChunkKind::Checkpoint | ChunkKind::Sites => {}
-            ChunkKind::Timeline | ChunkKind::Memory => {}
+            ChunkKind::Timeline | ChunkKind::Memory | ChunkKind::Mappings => {}
         }
         match recording.copy_chunk(chunk, &chunk.head) {
             Ok(copy) => draft.chunk(&copy)?,
@@ -117,10 +118,16 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
         Record::Module(Module { module: module.module, path: names.path(&module.path), build_id })
     }));
     let (values, stamps) = (values(recording), texts_of(recording, NodeKind::Stamp));
+    let files = mapped_files(recording);
     records.extend(recording.texts().iter().map(|text| {
         let is_value = values.contains(&text.text);
         let is_stamp = !is_value && stamps.contains(&text.text);
-        let bytes = if is_stamp { names.stamp(&text.stamp()) } else { names.text(&text.bytes, is_value) };
+        let is_file = files.contains(&text.text) && !is_value && !is_stamp;
+        let bytes = match (is_stamp, is_file) {
+            (true, _) => names.stamp(&text.stamp()),
+            (_, true) => names.path(&text.bytes),
+            _ => names.text(&text.bytes, is_value),
+        };
         Record::Text(Text { bytes, category: names.text(&text.category, false), ..text.clone() })
     }));
     records.extend(recording.imported_locations().iter().map(|place| {
@@ -175,6 +182,18 @@ fn texts_of(recording: &Recording<'_>, kind: NodeKind) -> HashSet<TextId> {
         }
     }
     texts
+}
+
+/// Returns the texts that are paths of mapped files. Names that the program gave to its mappings
+/// are not among them.
+fn mapped_files(recording: &Recording<'_>) -> HashSet<TextId> {
+    let events = recording.images().iter().flat_map(|start| recording.mapping_events(start.image)).flatten();
+    let files = events.filter_map(|event| match event.change {
+        MappingChange::Mapped { file, .. } => Some(file),
+        _ => None,
+    });
+    let is_named = |file: &TextId| recording.text(*file).is_some_and(|text| text.bytes.starts_with(b"[anon"));
+    files.filter(|file| !is_named(file)).collect()
 }
 
 fn is_system(path: &[u8]) -> bool {

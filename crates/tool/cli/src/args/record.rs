@@ -128,6 +128,16 @@ pub(crate) struct Record {
     #[arg(long, verbatim_doc_comment, conflicts_with = "aggregate")]
     pub(crate) usable: bool,
 
+    /// Record the calls that change mappings: mmap, munmap, mremap, brk, mprotect, madvise
+    /// and shared memory
+    ///
+    /// Each with its stack and thread, those of the allocator too. What code maps that makes
+    /// system calls itself, as the dynamic linker does, is found in /proc/PID/maps and has no
+    /// stack. In programs that are attached to, statically linked or for musl, all mappings
+    /// are found so (docs/mappings.md).
+    #[arg(long, verbatim_doc_comment, conflicts_with = "aggregate")]
+    pub(crate) mappings: bool,
+
     /// The stack or context to record for each allocation
     #[arg(long, value_name = "MODE", default_value = "mixed")]
     pub(crate) stacks: Stacks,

@@ -407,6 +407,7 @@ fn kind_name(kind: u16) -> String {
         ChunkKind::Footer => "footer",
         ChunkKind::Memory => "memory",
         ChunkKind::Names => "names",
+        ChunkKind::Mappings => "mappings",
         ChunkKind::Other(number) => return format!("kind {number}"),
     }
     .to_owned()

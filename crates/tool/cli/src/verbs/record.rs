@@ -118,6 +118,7 @@ fn options(arguments: &Record, hooks: Vec<PathBuf>) -> Result<RecordOptions> {
     };
     options.sample_every = arguments.sample;
     options.usable_sizes = arguments.usable;
+    options.mappings = arguments.mappings;
     options.verify_stacks = arguments.verify_stacks;
     options.on_full = match arguments.on_full {
         OnFull::Wait => collect::OnFull::Wait,

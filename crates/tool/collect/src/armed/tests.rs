@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use heapledger_core::sample::Rate;
 
 use super::*;
-use crate::session::Session;
+use crate::session::{Session, Wants};
 
 #[test]
 fn libraries_are_found_by_their_names() {
@@ -83,11 +83,11 @@ fn a_request_belongs_to_the_recorder_that_made_it() {
     cell.requested_at.store((&raw const *word).expose_provenance() as u64, Ordering::Release);
     let process = with_cell(cell);
     let session = Session::new().unwrap();
-    let address = session.to_environment(false, false, false);
+    let address = session.to_environment(Wants::default());
     process.ask(&address).unwrap();
     assert_eq!(word.load(Ordering::Acquire), 1);
     assert!(matches!(process.leave_dead_session(), Err(ArmError::Recorded { .. })));
-    let other = Session::new().unwrap().to_environment(false, false, false);
+    let other = Session::new().unwrap().to_environment(Wants::default());
     process.withdraw(&other);
     assert_eq!(word.load(Ordering::Acquire), 1);
     // Nobody listens at the address of a recorder that was killed.

@@ -169,9 +169,10 @@ impl Images {
             parent_image = parent.start.parent_image;
         }
         let (mut ledger, mut tree, mut is_exact) = (Ledger::new(), Tree::default(), true);
+        let mut mappings = None;
         if let Some(fork) = slot.fork {
             if let Some(point) = shared.forks.claim(fork.parent, fork.sequence) {
-                (ledger, tree) = (point.ledger, point.tree);
+                (ledger, tree, mappings) = (point.ledger, point.tree, point.mappings);
             } else {
                 is_exact = false;
                 let parent = self.slots.get(fork.parent.0 as usize);
@@ -179,6 +180,7 @@ impl Images {
                     // Without memory for its blocks, frees of them by the child count as unknown.
                     ledger = parent.fork_ledger().unwrap_or_default();
                     tree = parent.tree.snapshot();
+                    mappings = parent.fork_mappings();
                 }
             }
             tree = tree.fork(StackId(fork.node_base));
@@ -206,7 +208,8 @@ impl Images {
             slot.start.how = ImageOrigin::Launched;
         }
         shared.records.push(Record::ImageStart(slot.start.clone()));
-        let mut image = Box::new(Image::new(&slot.start, ledger, tree));
+        let mut image = Box::new(Image::new(&slot.start, ledger, tree, shared.keeps_mappings));
+        image.inherit_mappings(mappings, slot.start.time);
         if is_parent_past {
             image.write_kept_nodes(shared);
             image.begin_with_names();
@@ -334,6 +337,17 @@ impl Images {
             let Some(slot) = process.images.last().and_then(|&image| self.slots.get_mut(image)) else { continue };
             if let Stage::Running(image) = &mut slot.stage {
                 image.sample_memory(shared, prober, process.pid, now);
+            }
+        }
+    }
+
+    /// Reads what is mapped in running processes, if that is due. All events before `merged` have been
+    /// merged.
+    pub(super) fn check_mappings(&mut self, now: Time, merged: Time, shared: &mut Shared) {
+        for process in self.by_pid.values().filter_map(|&process| self.processes.get(process)) {
+            let Some(slot) = process.images.last().and_then(|&image| self.slots.get_mut(image)) else { continue };
+            if let Stage::Running(image) = &mut slot.stage {
+                image.check_mappings(now, merged, shared);
             }
         }
     }

@@ -55,6 +55,10 @@ impl Collector {
         }
         let now = self.now();
         self.sample_memory(now);
+        if self.shared.keeps_mappings {
+            let merged = self.merge.time(self.merge.horizon);
+            self.images.check_mappings(now, merged, &mut self.shared);
+        }
         self.save();
         if now < self.upkeep.next_flush {
             return;

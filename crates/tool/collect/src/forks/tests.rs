@@ -9,7 +9,7 @@ fn threads_that_are_runnable() {
 
 fn point(image: u32, sequence: u32, time: u64) -> ForkPoint {
     let (ledger, tree) = (Ledger::new(), Tree::default());
-    ForkPoint { image: ImageId(image), sequence, time: Time(time), ledger, tree }
+    ForkPoint { image: ImageId(image), sequence, time: Time(time), ledger, tree, mappings: None }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, UsableCal
 
 use super::Image;
 use super::blocks::NewBlock;
+use super::mappings::Call;
 use super::threads::RingOwner;
 use crate::departures::Announced;
 use crate::forks::ForkPoint;
@@ -186,8 +187,14 @@ impl Image {
                 // it comes.
                 if let Ok(ledger) = self.ledger.fork() {
                     let tree = self.tree.snapshot();
-                    shared.forks.add(ForkPoint { image: self.id, sequence, time, ledger, tree });
+                    let mappings = self.fork_mappings();
+                    shared.forks.add(ForkPoint { image: self.id, sequence, time, ledger, tree, mappings });
                 }
+            }
+            Extended::Mapping { call, step, is_allocators, stack, address, length, arguments } => {
+                let thread = self.threads.owner(ring_owner, time);
+                let call = Call { time, thread, stack, call, step, is_allocators, address, length, arguments };
+                self.change_mappings(&call, shared);
             }
             Extended::Module { .. } => self.map_module(shared, time, event),
             Extended::Exec { process, pid, reason, is_tight, since, path } => {

@@ -31,6 +31,7 @@ impl Image {
             self.flush_nodes(shared, false);
         }
         self.chunks.flush_annotations(shared);
+        self.flush_mappings(before, shared);
         self.flush_threads(shared);
     }
 
@@ -52,6 +53,7 @@ impl Image {
         self.write_names(shared);
         self.tree.generated.end();
         self.chunks.flush_annotations(shared);
+        self.finish_mappings(shared);
         self.flush_threads(shared);
         self.unproven.outdate();
         let counts = self.counts(external);
@@ -68,6 +70,7 @@ impl Image {
         self.flush_events(shared);
         self.write_names(shared);
         self.chunks.flush_annotations(shared);
+        self.flush_mappings(Time(u64::MAX), shared);
         self.flush_threads(shared);
         self.timeline.add(time, self.live());
         self.unproven.outdate();
@@ -111,6 +114,7 @@ impl Image {
         self.write_kept_nodes(shared);
         self.write_checkpoint(shared, time);
         self.repeat_marks(shared, time);
+        self.mappings.begin_segment(time);
         self.timeline.add(time, self.live());
     }
 

@@ -22,6 +22,18 @@ pub(crate) fn set_outermost(word: u64, site: u64) {
     slot.outermost.store(word, Ordering::Relaxed);
 }
 
+/// Returns 0: no frame pointer is kept here.
+#[inline(always)]
+pub(crate) fn frame_pointer() -> u64 {
+    0
+}
+
+/// Sets this thread's words for a call that is not one of a redirected entry.
+#[inline(always)]
+pub(crate) fn begin_outermost(word: u64, _frame_pointer: u64) {
+    set_outermost(word, 0);
+}
+
 /// Returns the address of the site whose entry this thread's outermost call is of; 0 if it is not
 /// one of a redirected entry.
 #[inline(always)]

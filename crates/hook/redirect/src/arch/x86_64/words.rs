@@ -3,16 +3,17 @@
 use core::arch::{asm, global_asm};
 
 // The words are initial-exec, as those of `hook/thread` are: an access never allocates. The second
-// has the address of the site while the outermost call is one of a redirected entry.
+// has the address of the site while the outermost call is one of a redirected entry. The third has
+// the frame pointer of the caller while it is not.
 global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
     ".globl heapledger_outermost",
     ".hidden heapledger_outermost",
     ".type heapledger_outermost, @object",
-    ".size heapledger_outermost, 16",
+    ".size heapledger_outermost, 24",
     ".p2align 3",
     "heapledger_outermost:",
-    ".zero 16",
+    ".zero 24",
     ".popsection",
 );
 
@@ -23,11 +24,11 @@ pub(crate) fn outermost() -> u64 {
     read::<0>()
 }
 
-/// Returns the thread's word at a distance from the first one in bytes: 0 or 8.
+/// Returns the thread's word at a distance from the first one in bytes: 0, 8 or 16.
 #[inline(always)]
 fn read<const DISTANCE: u64>() -> u64 {
     let word;
-    // SAFETY: reads one of the thread's own two words at its constant distance from the thread
+    // SAFETY: reads one of the thread's own three words at its constant distance from the thread
     // pointer; no other memory, no stack, no flags.
     unsafe {
         asm!(
@@ -57,6 +58,31 @@ pub(crate) fn set_outermost(word: u64, site: u64) {
             at = out(reg) _,
             word = in(reg) word,
             site = in(reg) site,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Returns the frame pointer with which the outermost call was made; meaningless if that is one of a
+/// redirected entry.
+#[inline(always)]
+pub(crate) fn frame_pointer() -> u64 {
+    read::<16>()
+}
+
+/// Sets this thread's words for a call that is not one of a redirected entry.
+#[inline(always)]
+pub(crate) fn begin_outermost(word: u64, frame_pointer: u64) {
+    // SAFETY: as in `set_outermost`.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + heapledger_outermost@GOTTPOFF]",
+            "mov qword ptr fs:[{at} + 16], {frame_pointer}",
+            "mov qword ptr fs:[{at} + 8], 0",
+            "mov qword ptr fs:[{at}], {word}",
+            at = out(reg) _,
+            word = in(reg) word,
+            frame_pointer = in(reg) frame_pointer,
             options(nostack, preserves_flags),
         );
     }

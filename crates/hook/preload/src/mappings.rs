@@ -1,0 +1,322 @@
+//! The C library's functions that change mappings, in a session that records them.
+//!
+//! The C library calls these functions itself: for its malloc, for the stacks of threads, for files.
+//! Such calls do not go through the dynamic linker. So the functions' entries are replaced by jumps
+//! to ours, which make the system call and report as the originals do: no displaced instruction is
+//! needed, and no call is missed, whoever makes it. Only functions whose code is what we expect, one
+//! system call and nothing else, are replaced. The dynamic linker's own copies of these functions
+//! are not.
+//!
+//! A call by code that has the `syscall` instruction itself is not seen; the recorder finds its
+//! results in `/proc/PID/maps`.
+
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use heapledger_core::arch;
+use heapledger_core::hooks::Caller;
+use heapledger_core::sys::check;
+use heapledger_interpose::next::Objects;
+use heapledger_interpose::set_errno;
+use heapledger_recorder::hook::mappings::{self, MappingCall};
+use heapledger_redirect::{nesting, replace_function};
+use heapledger_wire::event::{MapCall, MapStep};
+
+const SYS_MMAP: u64 = 9;
+const SYS_MPROTECT: u64 = 10;
+const SYS_MUNMAP: u64 = 11;
+const SYS_BRK: u64 = 12;
+const SYS_MREMAP: u64 = 25;
+const SYS_MADVISE: u64 = 28;
+const SYS_SHMAT: u64 = 30;
+const SYS_SHMDT: u64 = 67;
+const ENOMEM: i32 = 12;
+const PAGE: u64 = 4096;
+
+/// The bytes of a function in which its system call has to be.
+const CODE_MAX: usize = 64;
+/// The beginning of glibc's `syscall`, which moves its arguments: `mov rax, rdi`, `mov rdi, rsi`.
+const SYSCALL_CODE: [u8; 6] = [0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7];
+
+/// The C library's variable with the end of the heap of `brk`, which `sbrk` reads.
+static CURRENT_BREAK: AtomicUsize = AtomicUsize::new(0);
+
+/// Replaces the C library's functions, if they are glibc's.
+///
+/// # Safety
+///
+/// The process has one thread, and it is in none of these functions.
+pub(crate) unsafe fn replace(objects: &Objects<'_>) {
+    let find = |name| objects.lookup_in(b"libc.so.6", name);
+    CURRENT_BREAK.store(find(c"__curbrk"), Ordering::Relaxed);
+    let functions = [
+        (c"mmap", SYS_MMAP, mmap as *const ()),
+        (c"munmap", SYS_MUNMAP, munmap as *const ()),
+        (c"mremap", SYS_MREMAP, mremap as *const ()),
+        (c"mprotect", SYS_MPROTECT, mprotect as *const ()),
+        (c"madvise", SYS_MADVISE, madvise as *const ()),
+        (c"brk", SYS_BRK, brk as *const ()),
+        (c"shmat", SYS_SHMAT, shmat as *const ()),
+        (c"shmdt", SYS_SHMDT, shmdt as *const ()),
+    ];
+    for (name, number, function) in functions {
+        let address = find(name);
+        if address == 0 || (number == SYS_BRK && CURRENT_BREAK.load(Ordering::Relaxed) == 0) {
+            continue;
+        }
+        // SAFETY: `replace_function` requires a function of the C library, that no thread is in:
+        // this function's `# Safety`; and one with the same effect, which ours have.
+        unsafe {
+            replace_function(address as u64, function as u64, |code: &[u8; CODE_MAX]| makes_call(code, number as u8));
+        }
+    }
+    let address = find(c"syscall");
+    if address != 0 {
+        // SAFETY: as above.
+        unsafe {
+            let is_expected = |code: &[u8; CODE_MAX]| code.starts_with(&SYSCALL_CODE);
+            replace_function(address as u64, syscall as *const () as u64, is_expected);
+        }
+    }
+}
+
+/// True if this code makes the system call with this number, and nobody has patched its beginning.
+fn makes_call(code: &[u8; CODE_MAX], number: u8) -> bool {
+    let is_patched = matches!(code, [0xe9 | 0xeb | 0xcc, ..] | [0xff, 0x25, ..]);
+    // `mov eax, NUMBER`, `syscall`.
+    let call = [0xb8, number, 0, 0, 0, 0x0f, 0x05];
+    !is_patched && code.windows(call.len()).any(|window| window == call)
+}
+
+/// Defines a function that passes its six argument registers, in memory, its number and its calling
+/// frame on to [`change`].
+macro_rules! replacement {
+    ($name:ident, $number:ident) => {
+        /// The C function of this name, to which that function's entry jumps.
+        ///
+        /// # Safety
+        ///
+        /// The contract of the C function.
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                ".cfi_startproc",
+                "sub rsp, 56",
+                ".cfi_adjust_cfa_offset 56",
+                "mov [rsp], rdi",
+                "mov [rsp + 8], rsi",
+                "mov [rsp + 16], rdx",
+                "mov [rsp + 24], rcx",
+                "mov [rsp + 32], r8",
+                "mov [rsp + 40], r9",
+                "mov edi, {number}",
+                "mov rsi, rsp",
+                "lea rdx, [rsp + 56]",
+                "mov rcx, rbp",
+                "call {change}",
+                "add rsp, 56",
+                ".cfi_adjust_cfa_offset -56",
+                "ret",
+                ".cfi_endproc",
+                number = const $number,
+                change = sym change,
+            )
+        }
+    };
+}
+
+replacement!(mmap, SYS_MMAP);
+replacement!(munmap, SYS_MUNMAP);
+replacement!(mremap, SYS_MREMAP);
+replacement!(mprotect, SYS_MPROTECT);
+replacement!(madvise, SYS_MADVISE);
+replacement!(brk, SYS_BRK);
+replacement!(shmat, SYS_SHMAT);
+replacement!(shmdt, SYS_SHMDT);
+
+/// The numbers of the system calls that [`syscall`] passes on, as bits from that of `mmap` on.
+/// `brk` is not among them: the C library's variable would not be kept.
+const PASSED_ON: u64 = 1
+    | 1 << (SYS_MPROTECT - SYS_MMAP)
+    | 1 << (SYS_MUNMAP - SYS_MMAP)
+    | 1 << (SYS_MREMAP - SYS_MMAP)
+    | 1 << (SYS_MADVISE - SYS_MMAP)
+    | 1 << (SYS_SHMAT - SYS_MMAP)
+    | 1 << (SYS_SHMDT - SYS_MMAP);
+
+/// The C function of this name, to which its entry jumps. All but a few system calls are made here
+/// at once.
+///
+/// # Safety
+///
+/// The contract of the C function.
+#[unsafe(naked)]
+unsafe extern "C" fn syscall() {
+    naked_asm!(
+        ".cfi_startproc",
+        "lea rax, [rdi - {first}]",
+        "cmp rax, 63",
+        "ja 2f",
+        "movabs r11, {passed_on}",
+        "bt r11, rax",
+        "jc 3f",
+        "2:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 4f",
+        "ret",
+        "4:",
+        "mov rdi, rax",
+        "jmp {fail}",
+        "3:",
+        "mov rax, [rsp + 8]",
+        "sub rsp, 56",
+        ".cfi_adjust_cfa_offset 56",
+        "mov [rsp], rsi",
+        "mov [rsp + 8], rdx",
+        "mov [rsp + 16], rcx",
+        "mov [rsp + 24], r8",
+        "mov [rsp + 32], r9",
+        "mov [rsp + 40], rax",
+        // The number is in rdi.
+        "mov rsi, rsp",
+        "lea rdx, [rsp + 56]",
+        "mov rcx, rbp",
+        "call {change}",
+        "add rsp, 56",
+        ".cfi_adjust_cfa_offset -56",
+        "ret",
+        ".cfi_endproc",
+        first = const SYS_MMAP,
+        passed_on = const PASSED_ON,
+        fail = sym fail,
+        change = sym change_by_syscall,
+    )
+}
+
+/// Sets `errno` from the result of a system call that has failed, and returns -1.
+extern "C" fn fail(result: i64) -> i64 {
+    set_errno(-(result as i32));
+    -1
+}
+
+extern "C" fn change(number: u64, arguments: &[u64; 6], slot: u64, rbp: u64) -> i64 {
+    // SAFETY: `make` requires a live calling frame, which the replacements pass.
+    unsafe { make(number, false, arguments, Caller { slot, rbp }) }
+}
+
+extern "C" fn change_by_syscall(number: u64, arguments: &[u64; 6], slot: u64, rbp: u64) -> i64 {
+    // SAFETY: `make` requires a live calling frame, which `syscall` passes.
+    unsafe { make(number, true, arguments, Caller { slot, rbp }) }
+}
+
+/// Makes the call and records it. Returns what the C function returns.
+///
+/// # Safety
+///
+/// *Live caller* (`heapledger_recorder::hook`) holds for `caller`; the arguments are those of the
+/// program's call.
+unsafe fn make(number: u64, is_syscall: bool, arguments: &[u64; 6], caller: Caller) -> i64 {
+    let around = nesting::around(caller.slot);
+    let is_allocators = around.is_some();
+    // The stack of an allocator's call is that of the call of the malloc function.
+    let caller = match around.and_then(|around| around.registers) {
+        Some([slot, rbp]) => Caller { slot, rbp },
+        None => caller,
+    };
+    let record = |call: MapCall, step, address, length, arguments| {
+        let call = MapCall::from_number(call as u8 | if is_syscall { MapCall::SYSCALL } else { 0 }).unwrap_or(call);
+        // SAFETY: `record` requires *live caller*: by this function's `# Safety`, the frame is that of
+        // the call, or of the call of a malloc function around it, which has yet to return, too.
+        unsafe { mappings::record(MappingCall { call, step, is_allocators, address, length, arguments }, caller) };
+    };
+    let [first, second, third, fourth, _, sixth] = *arguments;
+    let words = arguments.map(|argument| argument as usize);
+    // In a sandbox too: the call is the program's.
+    // SAFETY: `arch::syscall` requires valid pointers, and no effect that breaks assumptions: the
+    // call and its arguments are the program's own.
+    let call = || unsafe { arch::syscall(number as usize, words) };
+    let (result, none) = match number {
+        SYS_MMAP => {
+            let result = call();
+            if let Ok(address) = check(result) {
+                record(MapCall::Mmap, MapStep::Done, address as u64, second, [third, fourth, sixth]);
+            }
+            return finish(result);
+        }
+        SYS_BRK => {
+            let known = CURRENT_BREAK.load(Ordering::Relaxed);
+            let known = core::ptr::with_exposed_provenance_mut::<u64>(known);
+            // SAFETY: `replace` has found glibc's `__curbrk` there before it replaced `brk`. The
+            // original reads and writes it without a lock, as these two do.
+            let before = unsafe { known.read_volatile() };
+            let now = call() as u64;
+            // SAFETY: as above.
+            unsafe { known.write_volatile(now) };
+            let before = if before == 0 { now } else { before };
+            if now != before {
+                record(MapCall::Brk, MapStep::Done, now, 0, [before, 0, 0]);
+            }
+            if now < first {
+                set_errno(ENOMEM);
+                return -1;
+            }
+            return 0;
+        }
+        SYS_MPROTECT => (call(), Some((MapCall::Mprotect, [third, 0, 0]))),
+        SYS_MADVISE => (call(), Some((MapCall::Madvise, [third, 0, 0]))),
+        SYS_SHMAT => {
+            let result = call();
+            if let Ok(address) = check(result) {
+                record(MapCall::Shmat, MapStep::Done, address as u64, 0, [first, third, 0]);
+            }
+            return finish(result);
+        }
+        SYS_MREMAP => {
+            // The old range may be another thread's as soon as the call is made.
+            record(MapCall::Mremap, MapStep::Begins, first, second, [0; 3]);
+            let result = call();
+            let (step, address) = match check(result) {
+                Ok(address) => (MapStep::Done, address as u64),
+                Err(_) => (MapStep::Failed, first),
+            };
+            record(MapCall::Mremap, step, address, third, [fourth, first, second]);
+            return finish(result);
+        }
+        _ => {
+            let (call_made, length) = match number {
+                SYS_SHMDT => (MapCall::Shmdt, 0),
+                _ => (MapCall::Munmap, second),
+            };
+            // The kernel refuses other ranges.
+            let is_sound = first.is_multiple_of(PAGE) && (number == SYS_SHMDT || second != 0);
+            if is_sound {
+                record(call_made, MapStep::Begins, first, length, [0; 3]);
+            }
+            let result = call();
+            if is_sound && check(result).is_err() {
+                record(call_made, MapStep::Failed, first, length, [0; 3]);
+            }
+            return finish(result);
+        }
+    };
+    if let Some((call, arguments)) = none.filter(|_| check(result).is_ok()) {
+        record(call, MapStep::Done, first, second, arguments);
+    }
+    finish(result)
+}
+
+/// Returns the result of a C function whose system call returned this.
+fn finish(result: isize) -> i64 {
+    match check(result) {
+        Ok(_) => result as i64,
+        Err(_) => fail(result as i64),
+    }
+}

@@ -1,0 +1,526 @@
+//! The mappings of an image over time: from the calls that its process made, and from
+//! `/proc/PID/maps`.
+//!
+//! The file has each change with the range that it concerns. So the calls are applied to an address
+//! space, in the order of their time stamps. `/proc/PID/maps` says what was mapped when recording
+//! began, which files are mapped, and, from time to time, what has changed without a call that the
+//! recorder sees (`check.rs`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use heapledger_core::{Bytes, StackId, ThreadId};
+use heapledger_recording::{
+    AddressSpace, ImageId, MappedPiece, MappingCall, MappingChange, MappingEvent, MappingFlags, MappingKind,
+    MappingSerial, MappingsEncoder, Protection, TextId, Time,
+};
+use heapledger_wire::event::{MapCall, MapStep};
+
+use super::Image;
+use crate::proc_maps::Region;
+use crate::session_state::Shared;
+use crate::writer::Job;
+
+mod check;
+
+use check::{Opening, Snapshot};
+
+const PAGE: u64 = 4096;
+/// The number of rows that wait for names of files before they are written without.
+const WAITING_MAX: usize = 4096;
+
+/// A call that changes mappings, as the hook has told it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) time: Time,
+    pub(super) thread: ThreadId,
+    pub(super) stack: StackId,
+    pub(super) call: MapCall,
+    pub(super) step: MapStep,
+    pub(super) is_allocators: bool,
+    pub(super) address: u64,
+    pub(super) length: u64,
+    pub(super) arguments: [u64; 3],
+}
+
+impl Call {
+    /// Returns the range that memory was mapped at by the call, or may have been.
+    fn mapped(&self) -> Option<(u64, Bytes)> {
+        let length = match (self.call.plain(), self.step) {
+            (MapCall::Mmap | MapCall::Mremap, MapStep::Done) => self.length,
+            (MapCall::Brk, MapStep::Done) => {
+                let before = self.arguments[0];
+                return Some((before.min(self.address), pages(self.address.abs_diff(before))));
+            }
+            _ => return None,
+        };
+        Some((self.address, pages(length)))
+    }
+
+    /// Returns all ranges that the call concerns.
+    fn ranges(&self) -> [(u64, Bytes); 2] {
+        let other = match self.call.plain() {
+            MapCall::Mremap if self.step != MapStep::Begins => (self.arguments[1], pages(self.arguments[2])),
+            _ => (0, Bytes(0)),
+        };
+        [self.mapped().unwrap_or((self.address, pages(self.length))), other]
+    }
+
+    /// Returns the call as the file has it.
+    fn named(&self) -> MappingCall {
+        match self.call {
+            call if call.is_syscall() => MappingCall::Syscall,
+            MapCall::Munmap => MappingCall::Munmap,
+            MapCall::Mremap => MappingCall::Mremap,
+            MapCall::Brk => MappingCall::Brk,
+            MapCall::Mprotect => MappingCall::Mprotect,
+            MapCall::Madvise => MappingCall::Madvise,
+            MapCall::Shmat => MappingCall::Shmat,
+            MapCall::Shmdt => MappingCall::Shmdt,
+            _ => MappingCall::Mmap,
+        }
+    }
+}
+
+/// Rounds a length up to whole pages.
+fn pages(length: u64) -> Bytes {
+    Bytes(length.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX & !(PAGE - 1)))
+}
+
+/// The facts about a mapping that stay.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    kind: MappingKind,
+    flags: MappingFlags,
+    file: TextId,
+    /// The first address less the offset in the file, wrapping.
+    base: u64,
+    stack: StackId,
+    thread: Option<ThreadId>,
+    call: MappingCall,
+    /// The bytes that are still mapped.
+    bytes: u64,
+}
+
+/// What is mapped at a moment, with what is known of each mapping.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mapped {
+    space: AddressSpace,
+    known: BTreeMap<MappingSerial, Known>,
+    next: u64,
+}
+
+/// A new mapping.
+#[derive(Clone, Copy, Debug)]
+struct New {
+    start: u64,
+    bytes: Bytes,
+    kind: MappingKind,
+    protection: Protection,
+    flags: MappingFlags,
+    file: TextId,
+    offset: u64,
+}
+
+/// The origin of a change: its time, and the call, if there was one.
+#[derive(Clone, Copy, Debug)]
+struct Cause {
+    time: Time,
+    thread: Option<ThreadId>,
+    stack: StackId,
+    call: MappingCall,
+}
+
+impl Cause {
+    /// Returns the cause of a change that no call told.
+    fn unseen(time: Time) -> Cause {
+        Cause { time, thread: None, stack: StackId::ROOT, call: MappingCall::Unseen }
+    }
+}
+
+/// The mappings of an image, and their rows on the way to the file.
+#[derive(Debug)]
+pub(super) struct Mappings {
+    is_recorded: bool,
+    pid: u32,
+    mapped: Mapped,
+    encoder: MappingsEncoder,
+    /// The rows that are not in the encoder yet, in the order of time.
+    rows: Vec<MappingEvent>,
+    /// The rows among these that lack the name of their file.
+    unnamed: Vec<usize>,
+    /// What threads are moving by `mremap`.
+    moving: HashMap<ThreadId, Vec<MappedPiece>>,
+    /// The calls of `shmat` whose segments have not been found yet, by address.
+    attached: HashMap<u64, Cause>,
+    opening: Option<Opening>,
+    snapshot: Option<Snapshot>,
+    next_check: Time,
+    /// The time from one check to the next.
+    interval: Duration,
+    /// The time of the last row that was written.
+    written_to: Time,
+}
+
+impl Mappings {
+    /// Returns the mappings of an image that begins at a time. Nothing is recorded unless
+    /// `is_recorded`.
+    pub(super) fn new(image: ImageId, pid: u32, start: Time, is_recorded: bool) -> Mappings {
+        Mappings {
+            is_recorded,
+            pid,
+            mapped: Mapped::default(),
+            encoder: MappingsEncoder::new(image),
+            rows: Vec::new(),
+            unnamed: Vec::new(),
+            moving: HashMap::new(),
+            attached: HashMap::new(),
+            opening: is_recorded.then(|| Opening::new(start)),
+            snapshot: None,
+            next_check: Time(0),
+            interval: check::INTERVAL_MIN,
+            written_to: start,
+        }
+    }
+
+    /// Returns what is mapped now, for a child that is forked; `None` if it is not known.
+    pub(super) fn fork(&self) -> Option<Mapped> {
+        (self.is_recorded && self.opening.is_none()).then(|| self.mapped.clone())
+    }
+
+    /// Begins with what the parent had mapped at the fork.
+    pub(super) fn inherit(&mut self, mapped: Mapped, start: Time) {
+        if self.is_recorded {
+            self.opening = None;
+            self.mapped = mapped;
+            self.repeat(start, MappingFlags::INHERITED);
+        }
+    }
+
+    /// Begins another file: what is mapped is repeated.
+    pub(super) fn begin_segment(&mut self, time: Time) {
+        match &mut self.opening {
+            Some(opening) => opening.start = time,
+            None => self.repeat(time, MappingFlags::CARRIED),
+        }
+    }
+
+    /// Writes rows for all that is mapped.
+    fn repeat(&mut self, time: Time, flag: MappingFlags) {
+        let pieces: Vec<MappedPiece> = self.mapped.space.pieces().collect();
+        for piece in pieces {
+            let Some(known) = self.mapped.known.get_mut(&piece.serial) else { continue };
+            if flag == MappingFlags::INHERITED {
+                known.flags = known.flags.with(flag);
+                known.thread = None;
+            }
+            let Known { kind, flags, file, base, stack, thread, call, .. } = *known;
+            self.rows.push(MappingEvent {
+                time,
+                thread,
+                stack,
+                call,
+                serial: piece.serial,
+                start: piece.start,
+                bytes: piece.bytes,
+                change: MappingChange::Mapped {
+                    kind,
+                    protection: piece.protection,
+                    flags: flags.with(flag),
+                    file,
+                    offset: if file == TextId::UNKNOWN { 0 } else { piece.start.wrapping_sub(base) },
+                },
+            });
+        }
+    }
+
+    /// Takes a call. Calls come in the order of their times.
+    fn take(&mut self, call: &Call, shared: &mut Shared) {
+        if !self.is_recorded {
+            return;
+        }
+        self.pass(call.time, shared);
+        if let Some(opening) = &mut self.opening {
+            opening.calls.push(*call);
+            if opening.calls.len() < WAITING_MAX {
+                return;
+            }
+            return self.open(None, shared);
+        }
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.touch(call);
+        }
+        self.apply(call);
+    }
+
+    fn apply(&mut self, call: &Call) {
+        let Call { address, length, arguments, .. } = *call;
+        let bytes = pages(length);
+        let cause = Cause { time: call.time, thread: Some(call.thread), stack: call.stack, call: call.named() };
+        match (call.call.plain(), call.step) {
+            (MapCall::Mmap, MapStep::Done) => self.map(cause, new_mapping(call)),
+            (MapCall::Brk, MapStep::Done) => {
+                let (now, before) = (address, arguments[0]);
+                let (start, end) = (before.next_multiple_of(PAGE), now.next_multiple_of(PAGE));
+                match end.checked_sub(start) {
+                    Some(0) => {}
+                    Some(bytes) => self.map(cause, heap_growth(call, start, Bytes(bytes))),
+                    None => self.unmap(cause, end, Bytes(start - end)),
+                }
+            }
+            (MapCall::Munmap, MapStep::Begins) => self.unmap(cause, address, bytes),
+            (MapCall::Munmap | MapCall::Shmdt, MapStep::Failed) => self.next_check = Time(0),
+            (MapCall::Mremap, MapStep::Begins) => {
+                let lifted = self.mapped.space.unmap(address, bytes);
+                self.moving.insert(call.thread, lifted);
+            }
+            (MapCall::Mremap, step) => self.finish_move(cause, call, step == MapStep::Done),
+            (MapCall::Mprotect, _) => {
+                let protection = Protection::from_bits(arguments[0] as u8 & 7);
+                for piece in self.mapped.space.protect(address, bytes, protection) {
+                    self.row(cause, &piece, MappingChange::Protected { protection });
+                }
+            }
+            (MapCall::Madvise, _) => {
+                for piece in self.mapped.space.within(address, bytes) {
+                    self.row(cause, &piece, MappingChange::Advised { advice: arguments[0] as u32 });
+                }
+            }
+            // The length is not among the arguments: the next check finds the segment.
+            (MapCall::Shmat, _) => {
+                self.attached.insert(address, cause);
+                self.next_check = Time(0);
+            }
+            (MapCall::Shmdt, _) => self.detach(cause, address),
+            _ => {}
+        }
+    }
+
+    /// Ends a move: what was lifted is put down at its new address, or where it was. A range that
+    /// has grown is a new mapping behind it; one that has shrunk was unmapped in part.
+    fn finish_move(&mut self, cause: Cause, call: &Call, is_done: bool) {
+        let lifted = self.moving.remove(&call.thread).unwrap_or_default();
+        let [flags, from, old_length] = call.arguments;
+        let (old, new) = (pages(old_length), pages(call.length));
+        if !is_done {
+            return self.put_back(&lifted);
+        }
+        const DONT_UNMAP: u64 = 4;
+        let kept = Bytes(old.0.min(new.0));
+        let template = lifted.first().and_then(|piece| Some((*self.mapped.known.get(&piece.serial)?, piece.protection)));
+        if flags & DONT_UNMAP != 0 || old_length == 0 {
+            self.put_back(&lifted);
+            return self.map(cause, of_template(template, call, call.address, new));
+        }
+        self.put_back(&lifted);
+        if new < old {
+            self.unmap(cause, from.saturating_add(new.0), Bytes(old.0 - new.0));
+        }
+        if call.address != from {
+            self.unmap(cause, call.address, new);
+            for piece in self.mapped.space.within(from, kept) {
+                let to = call.address.wrapping_add(piece.start - from);
+                if let Some(known) = self.mapped.known.get_mut(&piece.serial) {
+                    known.base = known.base.wrapping_add(to).wrapping_sub(piece.start);
+                }
+                self.row(cause, &piece, MappingChange::Moved { to });
+            }
+            self.mapped.space.relocate(from, kept, call.address);
+        }
+        if new > old {
+            let start = call.address.saturating_add(old.0);
+            self.map(cause, of_template(template, call, start, Bytes(new.0 - old.0)));
+        }
+    }
+
+    fn put_back(&mut self, pieces: &[MappedPiece]) {
+        for piece in pieces {
+            self.mapped.space.map(piece.start, piece.bytes, piece.serial, piece.protection);
+        }
+    }
+
+    /// Unmaps a segment of System V shared memory.
+    fn detach(&mut self, cause: Cause, address: u64) {
+        self.attached.remove(&address);
+        let Some(first) = self.mapped.space.within(address, Bytes(PAGE)).first().copied() else { return };
+        let is_segment = self.mapped.known.get(&first.serial).is_some_and(|known| known.kind == MappingKind::SystemV);
+        if is_segment && let Some(known) = self.mapped.known.get(&first.serial) {
+            self.unmap(cause, address, Bytes(known.bytes));
+        }
+    }
+
+    /// Maps a range, and writes rows for that and for what was there before.
+    fn map(&mut self, cause: Cause, new: New) {
+        if new.bytes.0 == 0 || new.start.checked_add(new.bytes.0).is_none() {
+            return;
+        }
+        let serial = MappingSerial(self.mapped.next);
+        self.mapped.next += 1;
+        self.unmap(cause, new.start, new.bytes);
+        self.mapped.space.map(new.start, new.bytes, serial, new.protection);
+        let New { start, bytes, kind, protection, flags, file, offset } = new;
+        let known = Known {
+            kind,
+            flags,
+            file,
+            base: start.wrapping_sub(offset),
+            stack: cause.stack,
+            thread: cause.thread,
+            call: cause.call,
+            bytes: bytes.0,
+        };
+        self.mapped.known.insert(serial, known);
+        if file == TextId::UNKNOWN && kind == MappingKind::File {
+            self.unnamed.push(self.rows.len());
+        }
+        let piece = MappedPiece { serial, start, bytes, protection };
+        self.row(cause, &piece, MappingChange::Mapped { kind, protection, flags, file, offset });
+    }
+
+    fn unmap(&mut self, cause: Cause, start: u64, bytes: Bytes) {
+        for piece in self.mapped.space.unmap(start, bytes) {
+            if let Some(known) = self.mapped.known.get_mut(&piece.serial) {
+                known.bytes = known.bytes.saturating_sub(piece.bytes.0);
+                if known.bytes == 0 {
+                    self.mapped.known.remove(&piece.serial);
+                }
+            }
+            self.row(cause, &piece, MappingChange::Unmapped);
+        }
+    }
+
+    fn row(&mut self, cause: Cause, piece: &MappedPiece, change: MappingChange) {
+        let Cause { time, thread, stack, call } = cause;
+        let &MappedPiece { serial, start, bytes, .. } = piece;
+        self.rows.push(MappingEvent { time, thread, stack, call, serial, start, bytes, change });
+    }
+
+    /// Sends the rows to the file.
+    fn write(&mut self, shared: &mut Shared) {
+        self.unnamed.clear();
+        for row in self.rows.drain(..) {
+            self.written_to = row.time;
+            if self.encoder.is_full()
+                && let Some(chunk) = self.encoder.finish(&mut shared.compressor)
+            {
+                shared.writer.send(Job::Chunk(chunk));
+            }
+            if let Err(error) = self.encoder.push(&row) {
+                shared.fail(error.into());
+            }
+        }
+        if let Some(chunk) = self.encoder.finish(&mut shared.compressor) {
+            shared.writer.send(Job::Chunk(chunk));
+        }
+    }
+}
+
+/// Returns the mapping that a call of `mmap` made.
+fn new_mapping(call: &Call) -> New {
+    const SHARED: u64 = 1;
+    const ANONYMOUS: u64 = 0x20;
+    const GROWS_DOWN: u64 = 0x100;
+    const NO_RESERVE: u64 = 0x4000;
+    const STACK: u64 = 0x2_0000;
+    const HUGE: u64 = 0x4_0000;
+    let [protection, bits, offset] = call.arguments;
+    let protection = Protection::from_bits(protection as u8 & 7);
+    let is_shared = bits & SHARED != 0;
+    let kind = match bits {
+        bits if bits & HUGE != 0 => MappingKind::Huge,
+        bits if bits & ANONYMOUS == 0 => MappingKind::File,
+        _ if is_shared => MappingKind::Shared,
+        bits if bits & (STACK | GROWS_DOWN) != 0 => MappingKind::Stack,
+        _ if protection.contains(Protection::EXECUTE) => MappingKind::Code,
+        _ => MappingKind::Anonymous,
+    };
+    let flag = |is_set: bool, flag| if is_set { flag } else { MappingFlags::NONE };
+    let flags = flag(call.is_allocators, MappingFlags::ALLOCATOR)
+        .with(flag(is_shared, MappingFlags::SHARED))
+        .with(flag(bits & NO_RESERVE != 0, MappingFlags::UNRESERVED));
+    let offset = if kind == MappingKind::File { offset } else { 0 };
+    New { start: call.address, bytes: pages(call.length), kind, protection, flags, file: TextId::UNKNOWN, offset }
+}
+
+/// Returns the mapping by which the brk heap has grown.
+fn heap_growth(call: &Call, start: u64, bytes: Bytes) -> New {
+    let flags = if call.is_allocators { MappingFlags::ALLOCATOR } else { MappingFlags::NONE };
+    let protection = Protection::from_bits(3);
+    New { start, bytes, kind: MappingKind::Brk, protection, flags, file: TextId::UNKNOWN, offset: 0 }
+}
+
+/// Returns a mapping like the one that `mremap` was called for.
+fn of_template(template: Option<(Known, Protection)>, call: &Call, start: u64, bytes: Bytes) -> New {
+    let allocators = if call.is_allocators { MappingFlags::ALLOCATOR } else { MappingFlags::NONE };
+    let Some((known, protection)) = template else {
+        let protection = Protection::from_bits(3);
+        let (kind, file) = (MappingKind::Unknown, TextId::UNKNOWN);
+        return New { start, bytes, kind, protection, flags: allocators, file, offset: 0 };
+    };
+    let kept = MappingFlags::from_bits(
+        known.flags.bits() & (MappingFlags::SHARED.bits() | MappingFlags::UNRESERVED.bits()),
+    );
+    let old = call.arguments[1];
+    let offset = match known.kind {
+        MappingKind::File => old.wrapping_sub(known.base).wrapping_add(start.wrapping_sub(call.address)),
+        _ => 0,
+    };
+    New { start, bytes, kind: known.kind, protection, flags: kept.with(allocators), file: known.file, offset }
+}
+
+/// Returns the kind of a region that was found.
+fn kind_of(region: &Region) -> MappingKind {
+    match &region.name[..] {
+        b"[heap]" => MappingKind::Brk,
+        name if name.starts_with(b"[stack") => MappingKind::Stack,
+        name if name.starts_with(b"/SYSV") => MappingKind::SystemV,
+        name if name.starts_with(b"[anon_shmem") => MappingKind::Shared,
+        name if [&b"/memfd:"[..], b"/dev/zero", b"/dev/shm/"].iter().any(|start| name.starts_with(start)) => {
+            MappingKind::Shared
+        }
+        name if name.starts_with(b"/anon_hugepage") => MappingKind::Huge,
+        name if name.starts_with(b"[anon") => MappingKind::Anonymous,
+        name if name.starts_with(b"[") => MappingKind::Kernel,
+        _ if region.inode != 0 => MappingKind::File,
+        _ if region.protection.contains(Protection::EXECUTE) => MappingKind::Code,
+        _ => MappingKind::Anonymous,
+    }
+}
+
+impl Image {
+    /// Takes a call that changes mappings.
+    pub(super) fn change_mappings(&mut self, call: &Call, shared: &mut Shared) {
+        self.mappings.take(call, shared);
+    }
+
+    /// Reads what is mapped in the process, if that is due. All calls before `merged` have been taken.
+    pub(crate) fn check_mappings(&mut self, now: Time, merged: Time, shared: &mut Shared) {
+        self.mappings.pass(merged, shared);
+        self.mappings.check(now, shared);
+    }
+
+    /// Returns what is mapped now, for a child that is forked.
+    pub(crate) fn fork_mappings(&self) -> Option<Mapped> {
+        self.mappings.fork()
+    }
+
+    /// Begins with what the parent had mapped at the fork.
+    pub(crate) fn inherit_mappings(&mut self, mapped: Option<Mapped>, start: Time) {
+        if let Some(mapped) = mapped {
+            self.mappings.inherit(mapped, start);
+        }
+    }
+
+    /// Writes the rows of mappings, if there are some from before `before`.
+    pub(super) fn flush_mappings(&mut self, before: Time, shared: &mut Shared) {
+        self.mappings.flush(before, shared);
+    }
+
+    /// Writes the last rows of mappings, when all calls have been taken.
+    pub(super) fn finish_mappings(&mut self, shared: &mut Shared) {
+        self.mappings.finish(shared);
+    }
+}
+
+#[cfg(test)]
+mod tests;

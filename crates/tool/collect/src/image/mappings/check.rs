@@ -1,0 +1,251 @@
+//! Comparison with `/proc/PID/maps`.
+//!
+//! The file is read at a moment up to which not all calls have been merged. So what it said is kept
+//! until a call comes that was made later, or all earlier ones are known to be merged. Ranges that
+//! calls changed at about the time of reading are left out: a later check compares them.
+
+use std::time::{Duration, Instant};
+
+use heapledger_core::Bytes;
+use heapledger_recording::{
+    AddressSpace, MappedPiece, MappingChange, MappingFlags, MappingKind, MappingSerial, TextId, Time,
+};
+
+use super::{Call, Cause, Mappings, New, WAITING_MAX, kind_of};
+use crate::proc_maps::{self, Region};
+use crate::session_state::Shared;
+
+/// The beginning of the names of the recorder's own libraries.
+const LIBRARY_STEM: &str = "libheapledger";
+/// The shortest time between two checks. It is doubled while nothing changes, up to the longest.
+pub(super) const INTERVAL_MIN: Duration = Duration::from_millis(250);
+const INTERVAL_MAX: Duration = Duration::from_secs(8);
+/// The part of the time that checks may take.
+const SHARE: u32 = 100;
+/// The time by which stamps and the clock of readings may differ.
+const SLACK: u64 = 1_000_000;
+
+/// An image whose first mappings are not known yet.
+#[derive(Debug)]
+pub(super) struct Opening {
+    /// The time when the image began, or this file.
+    pub(super) start: Time,
+    /// The calls so far.
+    pub(super) calls: Vec<Call>,
+    /// What was mapped, and when the reading of that ended.
+    found: Option<(Vec<Region>, Time)>,
+}
+
+impl Opening {
+    pub(super) fn new(start: Time) -> Opening {
+        Opening { start, calls: Vec::new(), found: None }
+    }
+}
+
+/// What was mapped at a moment.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    regions: Vec<Region>,
+    begin: Time,
+    end: Time,
+    /// The ranges that were changed at about that time.
+    touched: Vec<(u64, Bytes)>,
+}
+
+impl Snapshot {
+    /// Notes a call that was made before or while the snapshot was taken, and is merged after that.
+    pub(super) fn touch(&mut self, call: &Call) {
+        if call.time.0.saturating_add(SLACK) >= self.begin.0 {
+            self.touched.extend(call.ranges().into_iter().filter(|(_, bytes)| bytes.0 > 0));
+        }
+    }
+
+    fn is_touched(&self, start: u64, bytes: Bytes) -> bool {
+        let end = start.saturating_add(bytes.0);
+        self.touched.iter().any(|(from, length)| *from < end && start < from.saturating_add(length.0))
+    }
+}
+
+impl Mappings {
+    /// Reads what is mapped, if that is due.
+    pub(super) fn check(&mut self, now: Time, shared: &mut Shared) {
+        let is_waiting = self.opening.as_ref().is_some_and(|opening| opening.found.is_none());
+        if !self.is_recorded || self.snapshot.is_some() || !(is_waiting || now >= self.next_check) {
+            return;
+        }
+        let begun = Instant::now();
+        let Some(regions) = proc_maps::read(self.pid) else { return };
+        let took = begun.elapsed();
+        let end = Time(now.0.saturating_add(took.as_nanos() as u64));
+        let is_quiet = self.rows.is_empty() && !is_waiting;
+        self.interval = if is_quiet { (self.interval * 2).min(INTERVAL_MAX) } else { INTERVAL_MIN };
+        self.next_check = Time(end.0.saturating_add((took * SHARE).max(self.interval).as_nanos() as u64));
+        self.name(&regions, shared);
+        match &mut self.opening {
+            Some(opening) => {
+                opening.found.get_or_insert((regions, end));
+            }
+            None => self.snapshot = Some(Snapshot { regions, begin: now, end, touched: Vec::new() }),
+        }
+    }
+
+    /// Notes that time has passed: all earlier calls have been taken.
+    pub(super) fn pass(&mut self, time: Time, shared: &mut Shared) {
+        if let Some(opening) = &mut self.opening
+            && opening.found.as_ref().is_some_and(|(_, end)| *end < time)
+        {
+            let found = opening.found.take().map(|(regions, _)| regions);
+            self.open(found, shared);
+        }
+        if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.end.0.saturating_add(SLACK) < time.0) {
+            self.compare(&snapshot, shared);
+        }
+    }
+
+    /// Begins with what was found, and applies the calls so far.
+    pub(super) fn open(&mut self, found: Option<Vec<Region>>, shared: &mut Shared) {
+        let Some(opening) = self.opening.take() else { return };
+        let regions = found.or_else(|| opening.found.map(|(regions, _)| regions)).unwrap_or_default();
+        // What the calls have mapped since is not what the image began with.
+        let mut first = AddressSpace::default();
+        for (serial, region) in (0..).zip(&regions) {
+            first.map(region.start, Bytes(region.end - region.start), MappingSerial(serial), region.protection);
+        }
+        for (start, bytes) in opening.calls.iter().filter_map(Call::mapped) {
+            first.unmap(start, bytes);
+        }
+        for piece in first.pieces() {
+            if let Some(region) = regions.get(piece.serial.0 as usize) {
+                self.found(opening.start, region, piece.start, piece.bytes, shared);
+            }
+        }
+        for call in &opening.calls {
+            self.apply(call);
+        }
+        self.name(&regions, shared);
+    }
+
+    /// Adds a range of a region, which no call told.
+    fn found(&mut self, time: Time, region: &Region, start: u64, bytes: Bytes, shared: &mut Shared) {
+        let file = text(shared, &region.name);
+        let flag = |is_set: bool, flag| if is_set { flag } else { MappingFlags::NONE };
+        // The call of `shmat` was seen, but not the length of the segment.
+        let attached = (kind_of(region) == MappingKind::SystemV).then(|| self.attached.remove(&start)).flatten();
+        let cause = attached.map_or(Cause::unseen(time), |cause| Cause { time, ..cause });
+        let flags = flag(attached.is_none(), MappingFlags::FOUND)
+            .with(flag(region.is_shared, MappingFlags::SHARED))
+            .with(flag(is_recorders(region), MappingFlags::RECORDER));
+        let offset = if region.inode == 0 { 0 } else { region.offset.wrapping_add(start - region.start) };
+        let (kind, protection) = (kind_of(region), region.protection);
+        self.map(cause, New { start, bytes, kind, protection, flags, file, offset });
+    }
+
+    /// Writes rows for all differences between a snapshot and what the calls have told.
+    fn compare(&mut self, snapshot: &Snapshot, shared: &mut Shared) {
+        let cause = Cause::unseen(Time(snapshot.end.0.max(self.last_time().0)));
+        let mut there = AddressSpace::default();
+        for (serial, region) in (0..).zip(&snapshot.regions) {
+            there.map(region.start, Bytes(region.end - region.start), MappingSerial(serial), region.protection);
+        }
+        let known: Vec<MappedPiece> = self.mapped.space.pieces().collect();
+        for piece in &known {
+            for (start, bytes) in uncovered(piece.start, piece.bytes, &there) {
+                if !snapshot.is_touched(start, bytes) {
+                    self.unmap(cause, start, bytes);
+                }
+            }
+        }
+        for region in &snapshot.regions {
+            let bytes = Bytes(region.end - region.start);
+            for (start, bytes) in uncovered(region.start, bytes, &self.mapped.space) {
+                if !snapshot.is_touched(start, bytes) {
+                    self.found(cause.time, region, start, bytes, shared);
+                }
+            }
+            self.compare_protection(cause, snapshot, region);
+        }
+    }
+
+    fn compare_protection(&mut self, cause: Cause, snapshot: &Snapshot, region: &Region) {
+        for piece in self.mapped.space.within(region.start, Bytes(region.end - region.start)) {
+            if piece.protection != region.protection && !snapshot.is_touched(piece.start, piece.bytes) {
+                let protection = region.protection;
+                self.mapped.space.protect(piece.start, piece.bytes, protection);
+                self.row(cause, &piece, MappingChange::Protected { protection });
+            }
+        }
+    }
+
+    /// Names the files of rows that are not written yet.
+    fn name(&mut self, regions: &[Region], shared: &mut Shared) {
+        let unnamed = std::mem::take(&mut self.unnamed);
+        for index in unnamed {
+            let Some(row) = self.rows.get_mut(index) else { continue };
+            let at = regions.partition_point(|region| region.end <= row.start);
+            let region = regions.get(at).filter(|region| region.start <= row.start);
+            let MappingChange::Mapped { kind, file, offset, .. } = &mut row.change else { continue };
+            match region.filter(|region| region.offset.wrapping_add(row.start - region.start) == *offset) {
+                Some(region) if !region.name.is_empty() => {
+                    *kind = kind_of(region);
+                    *file = text(shared, &region.name);
+                    if let Some(known) = self.mapped.known.get_mut(&row.serial) {
+                        (known.kind, known.file) = (*kind, *file);
+                    }
+                }
+                _ => self.unnamed.push(index),
+            }
+        }
+    }
+
+    /// Writes the rows so far, if there are some from before `before`, or many.
+    pub(super) fn flush(&mut self, before: Time, shared: &mut Shared) {
+        if !self.is_recorded {
+            return;
+        }
+        let is_old = self.rows.first().is_some_and(|row| row.time < before);
+        if is_old || self.rows.len() >= WAITING_MAX {
+            self.write(shared);
+        }
+    }
+
+    /// Writes the last rows, when all calls have been taken.
+    pub(super) fn finish(&mut self, shared: &mut Shared) {
+        if self.is_recorded {
+            self.pass(Time(u64::MAX), shared);
+            self.open(None, shared);
+            self.write(shared);
+        }
+    }
+
+    fn last_time(&self) -> Time {
+        self.rows.last().map_or(self.written_to, |row| row.time.max(self.written_to))
+    }
+}
+
+/// True if the recorder has mapped a region: a ring, or its library.
+fn is_recorders(region: &Region) -> bool {
+    let file = region.name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    region.name.starts_with(b"/memfd:heapledger") || file.starts_with(LIBRARY_STEM.as_bytes())
+}
+
+/// Returns the parts of a range that are not mapped in an address space.
+fn uncovered(start: u64, bytes: Bytes, space: &AddressSpace) -> Vec<(u64, Bytes)> {
+    let end = start.saturating_add(bytes.0);
+    let mut at = start;
+    let mut parts = Vec::new();
+    for piece in space.within(start, bytes) {
+        if piece.start > at {
+            parts.push((at, Bytes(piece.start - at)));
+        }
+        at = piece.start.saturating_add(piece.bytes.0);
+    }
+    if at < end {
+        parts.push((at, Bytes(end - at)));
+    }
+    parts
+}
+
+/// Returns the number of a name, which the file then has.
+fn text(shared: &mut Shared, name: &[u8]) -> TextId {
+    if name.is_empty() { TextId::UNKNOWN } else { shared.name_text(name) }
+}
