@@ -27,6 +27,12 @@ pub enum Error {
     /// one whose size classes are known.
     #[error("the recording has no usable sizes, and the program's allocator is not one whose sizes can be computed")]
     NoUsableSizes,
+    /// Mappings are asked for, and were not recorded.
+    #[error("the recording has no mappings")]
+    NoMappings,
+    /// An image's mappings have changed more often than can be kept.
+    #[error("the mappings of a process have more than 16 million parts and changes")]
+    MappingsLimit,
     /// The replay was stopped before its end, because its results are no longer wanted.
     #[error("the answer was not wanted any more")]
     Stopped,

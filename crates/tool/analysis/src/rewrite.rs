@@ -1,4 +1,4 @@
-//! New recordings made from existing ones: [`merge`], [`trim`], [`anonymize`].
+//! New recordings made from existing ones: [`merge`], [`trim`], [`anonymize`], [`mappings`].
 //!
 //! All of them write a [`Draft`]: metadata, nodes and events, like a recording whose recorder did
 //! not finish. If totals change, the draft is then replayed like any unfinished recording, and gets
@@ -24,6 +24,7 @@ use crate::replay::visitor::Origin;
 use crate::selection::Selection;
 
 mod anonymize;
+mod mappings;
 mod merge;
 mod segments;
 mod source;
@@ -33,6 +34,7 @@ mod totals;
 mod trim;
 
 pub use anonymize::{Kept, anonymize};
+pub use mappings::{MappedTotals, MappedUse, mapped_totals, mappings};
 pub use merge::{Merged, merge};
 pub use trim::trim;
 

@@ -754,6 +754,13 @@ codes! {
         remedy: "Stop the process meanwhile: `kill -STOP PID`. Otherwise ask the allocator: `mallctl`, `mi_stats_print`, \
                  `MallocExtension_GetStats`.",
     }
+    /// Mappings were not recorded
+    NoMappings = 132 {
+        cause: "The question is about memory that is mapped (`--mappings`, `--metric mapped`), and the file has no events of \
+                mappings: it was recorded without `--mappings`, by an older version, or is another tool's.",
+        consequence: "There is no answer. Exit status 2.",
+        remedy: "`heapledger record --mappings -- COMMAND`. Of a running program: `heapledger rss PID` shows what is resident.",
+    }
 }
 
 #[cfg(test)]

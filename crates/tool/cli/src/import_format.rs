@@ -333,7 +333,7 @@ fn import_events(
 }
 
 /// Ends a recording whose events are written to `out`, with their totals.
-fn count_and_finish(mut draft: Draft<File>, footer: Footer, out: &File) -> Result<(), ImportError> {
+pub(crate) fn count_and_finish(mut draft: Draft<File>, footer: Footer, out: &File) -> Result<(), ImportError> {
     draft.flush()?;
     // SAFETY: `Mmap::map` asks that the file is not changed or truncated while it is mapped. This
     // process has just made the file, and nobody else has it. Bytes that are appended to it below

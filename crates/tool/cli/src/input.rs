@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use heapledger_analysis::{self as analysis, LogFacts};
+use heapledger_analysis::rewrite::{self, Draft};
+use heapledger_analysis::{self as analysis, Amount, LogFacts};
 use heapledger_core::Bytes;
 use heapledger_recording::{ChunkKind, Damage, Reason, Recording};
 use memmap2::Mmap;
@@ -15,11 +16,12 @@ use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{counted, time};
-use crate::import_format::{ImportError, ImportFormat, Imported};
+use crate::import_format::{ImportError, ImportFormat, Imported, count_and_finish};
 use crate::messages::{notify, warn};
 use crate::near::nearest;
 use crate::notices::lost;
 use crate::text::{quoted, shown};
+use crate::views::sampled::blocks_of;
 
 /// A file that should be a recording, mapped into memory.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub(crate) struct Input {
     bytes: Option<Mmap>,
     /// The format that it was converted from, if it is another tool's.
     converted_from: Option<ImportFormat>,
+    /// True if its blocks are the mappings of the recording in the file.
+    counts_mappings: bool,
 }
 
 impl Input {
@@ -93,7 +97,7 @@ impl Input {
             // else is at stake.
             _ => Some(unsafe { Mmap::map(&file) }.map_err(cannot)?),
         };
-        Ok(Input { path: path.to_owned(), bytes, converted_from: None })
+        Ok(Input { path: path.to_owned(), bytes, converted_from: None, counts_mappings: false })
     }
 
     /// Returns the tool that wrote the file, if it is another tool's.
@@ -112,6 +116,48 @@ impl Input {
         // mapped. The file has no name, no other process has it open, and this process has finished
         // writing it.
         unsafe { Mmap::map(&file) }.map_err(|error| cannot(error.into()))
+    }
+
+    /// Returns the same recording with its mappings in place of its blocks, in a file without a
+    /// name.
+    pub(crate) fn into_mappings(self) -> Result<Input> {
+        let cannot = |error: rewrite::Error| match error {
+            rewrite::Error::Analysis(error) => self.unanswered(error),
+            error => Failure::caused(Exit::Unexpected, "cannot write the mappings of a recording", error),
+        };
+        let recording = self.open()?;
+        let file = tempfile::tempfile().map_err(|error| cannot(error.into()))?;
+        let mut draft = Draft::new(file.try_clone().map_err(|error| cannot(error.into()))?);
+        let (footer, damage) = rewrite::mappings(&recording, &mut draft).map_err(cannot)?;
+        self.warn_of(&damage);
+        count_and_finish(draft, footer, &file).map_err(|error| match error {
+            ImportError::Write(error) => cannot(error),
+            error => error.failure(&self.path),
+        })?;
+        drop(recording);
+        // SAFETY: `Mmap::map` requires that the file is not changed or truncated while it is
+        // mapped. The file has no name, no other process has it open, and this process has finished
+        // writing it.
+        let bytes = unsafe { Mmap::map(&file) }.map_err(|error| cannot(error.into()))?;
+        Ok(Input { bytes: Some(bytes), counts_mappings: true, ..self })
+    }
+
+    /// True if mappings stand in place of blocks.
+    pub(crate) fn counts_mappings(&self) -> bool {
+        self.counts_mappings
+    }
+
+    /// Returns the word for its blocks.
+    pub(crate) fn unit(&self) -> &'static str {
+        if self.counts_mappings { "mappings" } else { "blocks" }
+    }
+
+    /// Formats an amount's blocks, or mappings in their place, with their unit: `1,234 blocks`.
+    pub(crate) fn counted(&self, amount: &Amount) -> String {
+        match self.counts_mappings {
+            true => blocks_of(amount, "mapping", "mappings"),
+            false => blocks_of(amount, "block", "blocks"),
+        }
     }
 
     /// True if the file is a recording, damaged or not.
@@ -247,6 +293,9 @@ impl Input {
             analysis::Error::NoUsableSizes => Failure::new(Exit::Usage, error)
                 .code(Code::NoUsableSizes)
                 .hint("`heapledger record --usable` asks the allocator for the usable size of each block"),
+            analysis::Error::NoMappings => Failure::new(Exit::Usage, error)
+                .code(Code::NoMappings)
+                .hint("`heapledger record --mappings -- COMMAND` records them"),
             analysis::Error::NoEvents if self.converted_from.is_some_and(ImportFormat::is_snapshot) => {
                 self.without_history("the nodes by type, file or stack: heapledger heap census FILE")
             }

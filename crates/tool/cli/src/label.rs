@@ -29,6 +29,8 @@ pub(crate) struct Labels<'r, 'a> {
     /// The program's working directory, with a slash at the end: source locations below it are
     /// shown relative to it.
     directory: String,
+    /// True if mappings stand in place of blocks.
+    pub(crate) counts_mappings: bool,
 }
 
 impl<'r, 'a> Labels<'r, 'a> {
@@ -48,7 +50,7 @@ impl<'r, 'a> Labels<'r, 'a> {
             directory.push('/');
         }
         let names = Names::new(recording, symbolizer).with_declared(config::declared(&symbols.wrapper));
-        Labels { names, recording, full_names: symbols.full_names, frames: symbols.frames, directory }
+        Labels { names, recording, full_names: symbols.full_names, frames: symbols.frames, directory, counts_mappings: false }
     }
 
     /// Returns the name of a function: the short one, unless full ones were asked for.
@@ -180,8 +182,15 @@ impl<'r, 'a> Labels<'r, 'a> {
     pub(crate) fn declared(&self, stacks: &Stacks, stack: NodeId) -> Vec<String> {
         let context = stacks.context(stack);
         let context = (context != ContextId::NONE).then(|| format!("in {}", self.context(stacks, context)));
-        let heap = stacks.heap(stack).map(|heap| format!("of heap {}", self.names.text(heap)));
-        let stamp = self.names.stamp(stacks, stack).map(|stamp| self.stamp(&stamp));
+        let heap = stacks.heap(stack).map(|heap| self.names.text(heap));
+        let stamp = self.names.stamp(stacks, stack);
+        if self.counts_mappings {
+            let file = stamp.filter(|stamp| Some(stamp.name.full()) != heap.as_deref());
+            let file = file.map(|file| format!("of {}", file.name.full()));
+            return context.into_iter().chain(heap.map(|kind| format!("kind: {kind}"))).chain(file).collect();
+        }
+        let heap = heap.map(|heap| format!("of heap {heap}"));
+        let stamp = stamp.map(|stamp| self.stamp(&stamp));
         context.into_iter().chain(heap).chain(stamp).collect()
     }
 

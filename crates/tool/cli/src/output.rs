@@ -167,7 +167,16 @@ impl Output {
 impl args::Input {
     /// Finds the recording to read, and begins the output file, if the options name one.
     pub(crate) fn find(&self, out: &mut Output) -> Result<Input> {
-        let input = Input::find(self.file.as_deref())?;
+        self.find_as(false, out)
+    }
+
+    /// Does the same; with `counts_mappings` or the option of that name, the answer is about
+    /// mappings.
+    pub(crate) fn find_as(&self, counts_mappings: bool, out: &mut Output) -> Result<Input> {
+        let mut input = Input::find(self.file.as_deref())?;
+        if self.mappings || counts_mappings {
+            input = input.into_mappings()?;
+        }
         if let Some(target) = &self.written.output {
             out.direct(target, self.written.force, &[&input.path])?;
         }

@@ -55,7 +55,8 @@ impl<'r, 'a> Question<'r, 'a> {
         selection.counts_slop = metric == Metric::Slop;
         let images = selection.filter.images(recording).ok().filter(|_| selection.counts_slop);
         let slop_source = images.and_then(|images| SlopSource::of(recording, &images).ok());
-        let labels = Labels::new(recording, symbols);
+        let mut labels = Labels::new(recording, symbols);
+        labels.counts_mappings = input.counts_mappings();
         warn_of_rebuilt(recording, &labels.names);
         Question { input, recording, labels, selection, metric, slop_source }
     }

@@ -12,6 +12,7 @@ use crate::allocators::{Allocator, AllocatorHeap, Search, names};
 use crate::error::ResidentError;
 use crate::glibc::{GlibcHeap, Piece, Places};
 use crate::heap::{HeapMap, Slice};
+use crate::huge_pages::HugePages;
 use crate::memory::ProcessMemory;
 use crate::pages::{PAGE, PageMap, PresentPages};
 use crate::reader::WordReader;
@@ -43,6 +44,9 @@ pub struct ResidentMemory {
     /// not found: it has none yet, or is of a version with another layout. Their memory is among the
     /// other private memory. Looked for only if there is a MiB of that.
     pub allocators_unread: Vec<Allocator>,
+    /// Private memory in huge pages. `None` if there is none, or if the kernel does not tell where
+    /// they are (before 6.7).
+    pub huge_pages: Option<HugePages>,
     /// All mapped addresses in bytes, resident or not.
     pub mapped: u64,
     /// The bytes of mappings that may neither be read nor written to: guards and reservations.
@@ -182,6 +186,11 @@ impl ResidentMemory {
         for mapping in mappings.iter().filter(|mapping| needs_pages(mapping)) {
             page_map.read(mapping.addresses.clone(), &mut pages).map_err(refused)?;
         }
+        let mut huge = Vec::new();
+        for mapping in mappings.iter().filter(|mapping| mapping.amounts.anonymous_huge > 0) {
+            huge.extend(page_map.huge(mapping.addresses.clone()).unwrap_or_default());
+        }
+        let huge_pages = (!huge.is_empty()).then(|| HugePages::examine(&memory, &huge));
         let threads = Threads::of_process(process);
         let mut reader = WordReader::new(&memory, &pages);
         let mappings = divide_stacks(mappings, &threads, &pages, &mut reader);
@@ -216,6 +225,7 @@ impl ResidentMemory {
             glibc,
             allocators,
             allocators_unread: allocators_unread.into_iter().collect(),
+            huge_pages,
             mapped: mappings.iter().map(SystemMapping::size).fold(0, u64::saturating_add),
             reserved: mappings.iter().filter(cannot_be_used).map(SystemMapping::size).fold(0, u64::saturating_add),
             page_tables: page_tables.map_or(0, |(_, kilobytes)| kilobytes.saturating_mul(1024)),

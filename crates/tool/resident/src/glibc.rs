@@ -99,7 +99,7 @@ impl GlibcArena {
         if self.is_main { "the main arena".to_owned() } else { format!("arena at {:#x}", self.address) }
     }
 
-    fn pieces(&self) -> [Piece; 7] {
+    pub(crate) fn pieces(&self) -> [Piece; 7] {
         let GlibcArena { used, cached, fast, free, top, bookkeeping, unread, .. } = *self;
         [used, cached, fast, free, top, bookkeeping, unread]
     }

@@ -7,12 +7,14 @@
 //! are used, and the amount of memory is bounded.
 
 mod account;
+mod advice;
 mod allocators;
 mod error;
 mod fill;
 mod glibc;
 mod heap;
 mod heap_pages;
+mod huge_pages;
 mod layout;
 mod memory;
 mod pages;
@@ -24,11 +26,13 @@ mod threads;
 mod zeroes;
 
 pub use self::account::{PartKind, ResidentMemory, ResidentPart};
+pub use self::advice::{ResidentAdvice, ResidentFinding};
 pub use self::allocators::{Allocator, AllocatorHeap};
 pub use self::error::{HeapMapError, ResidentError, Result};
 pub use self::glibc::{GlibcArena, GlibcHeap, Piece};
 pub use self::heap::{Arena, BinUse, Chunk, HeapMap, HugeBlock, Run, Slice, Totals};
 pub use self::heap_pages::{HeapPage, HeapPages, PageSum, PageUse};
+pub use self::huge_pages::HugePages;
 pub use self::memory::Memory;
 pub use self::smaps::{Amounts, SystemMapping};
 

@@ -136,10 +136,14 @@ impl PageMap {
     }
 
     fn scan(&self, range: Range<u64>, pages: &mut PresentPages) -> io::Result<()> {
+        self.scan_for(scan::resident, range, pages)
+    }
+
+    fn scan_for(&self, ask: AskKernel, range: Range<u64>, pages: &mut PresentPages) -> io::Result<()> {
         let mut regions = [PageRegion::default(); 1024];
         let mut start = range.start;
         while start < range.end {
-            let (found, end) = scan::resident(&self.file, start..range.end, &mut regions)?;
+            let (found, end) = ask(&self.file, start..range.end, &mut regions)?;
             found.iter().for_each(|region| pages.push(region.start..region.end));
             // The kernel goes on unless the buffer is full.
             if found.is_empty() || end <= start {
@@ -148,6 +152,17 @@ impl PageMap {
             start = end;
         }
         Ok(())
+    }
+
+    /// Returns the ranges of addresses within this one that are in huge pages of private memory.
+    ///
+    /// # Errors
+    ///
+    /// Fails on kernels before 6.7.
+    pub(crate) fn huge(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let mut pages = PresentPages::default();
+        self.scan_for(scan::huge, range, &mut pages)?;
+        Ok(pages.ranges)
     }
 
     /// Reads the entries of `/proc/PID/pagemap`: 8 bytes for each page. Bit 63 says that the page
@@ -173,6 +188,9 @@ impl PageMap {
         Ok(())
     }
 }
+
+/// A function of [`scan`].
+type AskKernel = for<'b> fn(&File, Range<u64>, &'b mut [PageRegion]) -> io::Result<(&'b [PageRegion], u64)>;
 
 fn is_unknown_call(error: &io::Error) -> bool {
     [Errno::NOTTY, Errno::NOSYS, Errno::INVAL].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))

@@ -38,6 +38,7 @@ struct Arguments {
 
 const PRESENT: u64 = 1 << 3;
 const PFN_IS_ZERO: u64 = 1 << 5;
+const HUGE: u64 = 1 << 6;
 
 /// A call. The buffer for its result is borrowed as long as it.
 struct Scan<'b> {
@@ -48,7 +49,7 @@ struct Scan<'b> {
 // SAFETY: `Ioctl` requires that the opcode, the pointer and the output belong together.
 // PAGEMAP_SCAN is `_IOWR('f', 16, struct pm_scan_arg)`, and the pointer is to that structure. The
 // kernel writes to it, and at most `regions_length` structures `page_region` to `regions`, which
-// `resident` sets to the borrowed buffer: `IS_MUTATING` is true, and the number that the call
+// `scan` sets to the borrowed buffer: `IS_MUTATING` is true, and the number that the call
 // returns is the output.
 unsafe impl Ioctl for Scan<'_> {
     /// The number of regions, and the address up to which the kernel has looked.
@@ -85,12 +86,36 @@ pub(crate) fn resident<'b>(
     range: Range<u64>,
     regions: &'b mut [PageRegion],
 ) -> io::Result<(&'b [PageRegion], u64)> {
+    scan(page_map, range, (PRESENT | PFN_IS_ZERO, PFN_IS_ZERO), regions)
+}
+
+/// Returns the regions of huge pages in a range, and the address up to which the kernel has looked.
+///
+/// # Errors
+///
+/// Fails with `ENOTTY` on kernels before 6.7.
+pub(crate) fn huge<'b>(
+    page_map: &File,
+    range: Range<u64>,
+    regions: &'b mut [PageRegion],
+) -> io::Result<(&'b [PageRegion], u64)> {
+    scan(page_map, range, (PRESENT | HUGE | PFN_IS_ZERO, PFN_IS_ZERO), regions)
+}
+
+/// Returns the regions of pages that have all categories of a mask, except for those of another
+/// one, which they must not have.
+fn scan<'b>(
+    page_map: &File,
+    range: Range<u64>,
+    (category_mask, category_inverted): (u64, u64),
+    regions: &'b mut [PageRegion],
+) -> io::Result<(&'b [PageRegion], u64)> {
     let arguments = Arguments {
         size: size_of::<Arguments>() as u64,
         start: range.start,
         end: range.end,
-        category_inverted: PFN_IS_ZERO,
-        category_mask: PRESENT | PFN_IS_ZERO,
+        category_inverted,
+        category_mask,
         return_mask: PRESENT,
         ..Arguments::default()
     };

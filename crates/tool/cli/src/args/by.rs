@@ -30,10 +30,13 @@ pub(crate) enum By {
     Scope,
     /// The innermost scope that is a task, such as a request
     Task,
-    /// The heap that the block is from, if the program declares heaps; an arena is one
-    #[value(alias = "arena")]
+    /// The heap that the block is from, if the program declares heaps; an arena is one. Of a
+    /// mapping, its kind
+    #[value(aliases = ["arena", "kind"])]
     Heap,
-    /// The type of the blocks; `heapledger types` also shows how certain it is
+    /// The type of the blocks; `heapledger types` also shows how certain it is. Of a mapping, its
+    /// file
+    #[value(alias = "mapped-file")]
     Type,
     /// The thread that allocated
     Thread,

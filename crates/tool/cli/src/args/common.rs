@@ -19,6 +19,11 @@ pub(crate) struct Input {
     #[arg(value_parser = PathBufValueParser::new().try_map(Named::parse))]
     pub(crate) file: Option<Named>,
 
+    /// Count mappings in place of blocks: memory that is mapped by mmap, brk and the like. Takes a
+    /// recording made with `record --mappings`
+    #[arg(long, help_heading = "What to show")]
+    pub(crate) mappings: bool,
+
     #[command(flatten)]
     pub(crate) data: Data,
 

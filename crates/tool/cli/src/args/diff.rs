@@ -78,6 +78,10 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "WHAT", default_value = "bytes", help_heading = "What to show")]
     pub(crate) metric: AnyMetric,
 
+    /// Compare mappings in place of blocks. Takes recordings made with `record --mappings`
+    #[arg(long, help_heading = "What to show")]
+    pub(crate) mappings: bool,
+
     #[command(flatten)]
     pub(crate) which: Which,
 

@@ -54,6 +54,10 @@ pub(crate) struct Export {
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: ExportFormat,
 
+    /// Count mappings in place of blocks. Takes a recording made with `record --mappings`
+    #[arg(long, help_heading = "What to show")]
+    pub(crate) mappings: bool,
+
     /// The file to write; - for stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,

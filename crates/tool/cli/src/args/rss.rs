@@ -19,9 +19,13 @@ use crate::args::values::number;
 ///     $ heapledger rss 4711 --json | jq .glibc.arenas
 ///
 /// The process is not stopped, and needs no preparation. No page becomes resident
-/// because it is looked at. What changes meanwhile is in the difference. Takes the
-/// rights of a debugger over the process: those of its user, or root's, where the
-/// setting kernel.yama.ptrace_scope allows it.
+/// because it is looked at. What changes meanwhile is in the difference.
+///
+/// If a change would make 1 MiB and 5 % less resident, it is advised, with the
+/// bytes: calling malloc_trim, fewer arenas, no caches of threads, no huge pages.
+///
+/// Takes the rights of a debugger over the process: those of its user, or root's,
+/// where the setting kernel.yama.ptrace_scope allows it.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Rss {

@@ -64,8 +64,8 @@ pub(crate) struct BlockFilter {
     not_context: Vec<Pattern>,
 
     /// Only blocks of this heap, or of one of several, that the program declares; `(no heap)`: the
-    /// allocator's own. An arena is a heap, by its label
-    #[arg(long, visible_alias = "arena", value_name = "PATTERN", value_parser = Pattern::new)]
+    /// allocator's own. An arena is a heap, by its label; a mapping has its kind
+    #[arg(long, visible_aliases = ["arena", "kind"], value_name = "PATTERN", value_parser = Pattern::new)]
     heap: Vec<Pattern>,
 
     /// Only blocks of this type, or of one of several: by its name, its element's or its
@@ -149,6 +149,15 @@ pub(crate) enum AnyMetric {
     /// Usable bytes beyond those that were asked for: recorded with `record --usable`, else
     /// computed
     Slop,
+    /// Bytes that are mapped by mmap, brk and the like: the same as --mappings
+    Mapped,
+}
+
+impl AnyMetric {
+    /// True if it counts mappings in place of blocks.
+    pub(crate) fn counts_mappings(self) -> bool {
+        self == AnyMetric::Mapped
+    }
 }
 
 /// The metric by which live blocks are ordered.
@@ -161,9 +170,23 @@ pub(crate) enum LiveMetric {
     /// Usable bytes beyond those that were asked for: recorded with `record --usable`, else
     /// computed
     Slop,
+    /// Bytes that are mapped by mmap, brk and the like: the same as --mappings
+    Mapped,
+}
+
+impl LiveMetric {
+    /// True if it counts mappings in place of blocks.
+    pub(crate) fn counts_mappings(self) -> bool {
+        self == LiveMetric::Mapped
+    }
 }
 
 impl What {
+    /// True if the metric counts mappings in place of blocks.
+    pub(crate) fn counts_mappings(&self) -> bool {
+        self.metric.counts_mappings()
+    }
+
     /// Returns true if the command line asks for a moment.
     pub(crate) fn has_moment(&self, in_name: Option<Moment>) -> bool {
         self.at.or(in_name).is_some()
@@ -269,7 +292,7 @@ impl Which {
 impl From<AnyMetric> for Metric {
     fn from(metric: AnyMetric) -> Metric {
         match metric {
-            AnyMetric::Bytes => Metric::Bytes,
+            AnyMetric::Bytes | AnyMetric::Mapped => Metric::Bytes,
             AnyMetric::Blocks => Metric::Blocks,
             AnyMetric::Temporary => Metric::Temporaries,
             AnyMetric::Slop => Metric::Slop,
@@ -280,7 +303,7 @@ impl From<AnyMetric> for Metric {
 impl From<LiveMetric> for Metric {
     fn from(metric: LiveMetric) -> Metric {
         match metric {
-            LiveMetric::Bytes => Metric::Bytes,
+            LiveMetric::Bytes | LiveMetric::Mapped => Metric::Bytes,
             LiveMetric::Blocks => Metric::Blocks,
             LiveMetric::Slop => Metric::Slop,
         }

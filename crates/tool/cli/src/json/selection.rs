@@ -14,6 +14,9 @@ pub(crate) struct SelectionJson {
     /// The order of rows: `bytes`, `blocks`, `temporary` or `slop`.
     metric: &'static str,
     at: AtJson,
+    /// True if mappings stand in place of blocks (`--mappings`, `--metric mapped`).
+    #[serde(rename = "mappings", skip_serializing_if = "std::ops::Not::not")]
+    counts_mappings: bool,
     /// If the answer has usable sizes or slop: `asked` if the program's allocator was asked for
     /// them, else the allocators for which they are computed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +122,8 @@ impl SelectionJson {
     /// Returns the selection of a question.
     pub(crate) fn of(question: &Question<'_, '_>) -> SelectionJson {
         let usable_sizes = question.slop_source.as_ref().map(ToString::to_string);
-        SelectionJson { usable_sizes, ..SelectionJson::new(&question.selection, question.metric) }
+        let counts_mappings = question.input.counts_mappings();
+        SelectionJson { usable_sizes, counts_mappings, ..SelectionJson::new(&question.selection, question.metric) }
     }
 
     /// Returns the selection with rows in another order.
@@ -135,7 +139,7 @@ impl SelectionJson {
             Moment::At(time) => AtJson::Seconds(time.0 as f64 / 1e9),
         };
         let metric = metric_name(metric);
-        SelectionJson { metric, at, usable_sizes: None, only: OnlyJson::new(&selection.filter) }
+        SelectionJson { metric, at, counts_mappings: false, usable_sizes: None, only: OnlyJson::new(&selection.filter) }
     }
 }
 

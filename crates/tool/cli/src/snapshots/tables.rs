@@ -97,7 +97,7 @@ fn info() {
     let text = printed("info FILE");
     let start = "
 session
-       file  FILE, format 2.7
+       file  FILE, format 2.8
     command  ./server --port 80
   directory  /srv
       began  2026-11-21 01:52:35 UTC

@@ -32,7 +32,12 @@ use crate::views::table::limit;
 
 pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
     let (sides, metric) = sides(arguments)?;
-    let inputs = [Input::map(&sides[0].0)?, Input::map(&sides[1].0)?];
+    let counts_mappings = arguments.mappings || arguments.metric.counts_mappings();
+    let map = |side: usize| {
+        let input = Input::map(&sides[side].0)?;
+        if counts_mappings { input.into_mappings() } else { Ok(input) }
+    };
+    let inputs = [map(0)?, map(1)?];
     let recordings = [inputs[0].open()?, inputs[1].open()?];
     let question = |at: usize| ask(arguments, &inputs[at], &recordings[at], sides[at].1, metric);
     let (mut before, mut after) = (question(0)?, question(1)?);

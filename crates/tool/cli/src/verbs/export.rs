@@ -26,7 +26,10 @@ use crate::views::{flame_graph, sampled};
 pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve(arguments.file.as_ref().and_then(|file| file.at))?;
     let writer = writer(arguments.to, arguments.cut)?;
-    let input = Input::find(arguments.file.as_deref())?;
+    let mut input = Input::find(arguments.file.as_deref())?;
+    if arguments.mappings || arguments.what.counts_mappings() {
+        input = input.into_mappings()?;
+    }
     let recording = input.open()?;
     let target = NewFile::create(&arguments.output, arguments.force, &[&input.path])?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;

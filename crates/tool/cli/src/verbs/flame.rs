@@ -23,7 +23,7 @@ const AREAS_MAX: usize = 3;
 
 pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
-    let input = arguments.input.find(out)?;
+    let input = arguments.input.find_as(arguments.what.counts_mappings(), out)?;
     let recording = input.open()?;
     if !arguments.collapsed && arguments.input.form().is_none() {
         out.draw_to_default(&input, "flame", &arguments.input.written)?;

@@ -1,9 +1,12 @@
 //! `heapledger leaks`: the blocks live at the end.
 
+mod apart;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use heapledger_analysis::rewrite::MappedUse;
 use heapledger_analysis::{Amount, Metric, Moment, RankBy, Suppressions};
 use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
@@ -11,6 +14,7 @@ use serde::Serialize;
 use crate::args::{Depth, Leaks, Rows};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::input::Input;
 use crate::json::amounts::AmountJson;
 use crate::json::document::Document;
 use crate::json::table::{RankJson, TableJson};
@@ -29,7 +33,7 @@ const FRAMES_MAX: usize = 12;
 pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     let mut suppressions = read_all(&arguments.suppressions)?;
     let selection = arguments.what.resolve(arguments.input.at(), Moment::End)?;
-    let input = arguments.input.find(out)?;
+    let input = arguments.input.find_as(arguments.metric.counts_mappings(), out)?;
     input.needs_history("what would be freed with each node: heapledger heap dominators FILE")?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, arguments.metric.into());
@@ -40,11 +44,15 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     };
     let mut profile = question.profile()?;
     let suppressed = suppressions.apply(&mut profile, &mut question.labels.names);
+    let apart = match input.counts_mappings() && question.selection.filter.heaps.is_empty() {
+        true => apart::take(&mut profile, &question.labels.names),
+        false => Vec::new(),
+    };
     let listing = Listing { name: arguments.by.name(), by, depth, rows: arguments.rows };
     let status = status(arguments, &profile.whole);
     if let Some(form) = arguments.input.form() {
         let table = listing.document(&mut question, &profile);
-        out.document(&json(table, &suppressions, &suppressed), form)?;
+        out.document(&json(table, &suppressions, &suppressed, &apart), form)?;
         return Ok(status);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
@@ -53,7 +61,8 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
         out.dim_line(NOT_UNREACHABLE)?;
     }
     listing.print(&mut question, &profile, out)?;
-    used(&suppressions, &suppressed, out)?;
+    apart::print(&apart, &input, out)?;
+    used(&suppressions, &suppressed, &input, out)?;
     Ok(status)
 }
 
@@ -98,11 +107,11 @@ fn read_all(paths: &[PathBuf]) -> Result<Suppressions> {
 }
 
 /// Prints the suppressed amount, and the suppressions that matched.
-fn used(suppressions: &Suppressions, suppressed: &Amount, out: &mut Output) -> Result<()> {
+fn used(suppressions: &Suppressions, suppressed: &Amount, input: &Input, out: &mut Output) -> Result<()> {
     if suppressed.is_nothing() {
         return Ok(());
     }
-    let blocks = sampled::blocks_of(suppressed, "block", "blocks");
+    let blocks = input.counted(suppressed);
     out.line("")?;
     out.title(format_args!("suppressed: {} in {blocks}", sampled::bytes_of(suppressed)))?;
     let mut table = Tree::new(["bytes", "blocks"]);
@@ -122,6 +131,19 @@ pub(crate) struct LeaksJson {
     suppressed: AmountJson,
     /// The suppressions in the order of the files, including those that matched nothing.
     suppressions: Vec<SuppressionJson>,
+    /// With `--mappings`, the mappings that the program's own code did not make, which are left out
+    /// of the rows, by kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    apart: Vec<ApartJson>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ApartJson {
+    /// The kind of the mappings, such as `allocator` or `program and libraries`.
+    kind: &'static str,
+    #[serde(flatten)]
+    amount: AmountJson,
 }
 
 impl Document for LeaksJson {
@@ -136,11 +158,17 @@ struct SuppressionJson {
     amount: AmountJson,
 }
 
-fn json(table: TableJson<RankJson>, suppressions: &Suppressions, suppressed: &Amount) -> LeaksJson {
+fn json(
+    table: TableJson<RankJson>,
+    suppressions: &Suppressions,
+    suppressed: &Amount,
+    apart: &[(MappedUse, Amount)],
+) -> LeaksJson {
     let amount = |amount: &Amount| AmountJson::new(amount, Moment::End);
     let suppressions = suppressions
         .iter()
         .map(|it| SuppressionJson { pattern: it.pattern.clone(), amount: amount(&it.amount) })
         .collect();
-    LeaksJson { table, suppressed: amount(suppressed), suppressions }
+    let apart = apart.iter().map(|(kind, it)| ApartJson { kind: kind.name(), amount: amount(it) }).collect();
+    LeaksJson { table, suppressed: amount(suppressed), suppressions, apart }
 }

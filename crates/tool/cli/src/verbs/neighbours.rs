@@ -19,7 +19,7 @@ use crate::views::table::{Columns, limit, print_rows};
 
 pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
-    let input = arguments.input.find(out)?;
+    let input = arguments.input.find_as(arguments.what.counts_mappings(), out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let profile = question.profile()?;
@@ -37,14 +37,14 @@ pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) 
     let labels = &question.labels;
     let names: Vec<String> = found.functions.iter().take(NAMED_MAX).map(|&id| labels.function(id)).collect();
     let more = if found.functions.len() > NAMED_MAX { ", …" } else { "" };
-    let blocks = sampled::blocks_of(&found.whole, "block", "blocks");
+    let blocks = input.counted(&found.whole);
     let (size, what) = (sampled::bytes_of(&found.whole), question.what());
     out.title(format_args!("{size} in {blocks} {what}, through {}{more}", names.join(", ")))?;
     sampled::print_notice(question.recording, out)?;
     question.filters(&profile.left_out, out)?;
     let (shown, rest) = found.neighbours.split_at(found.neighbours.len().min(limit(arguments.rows)));
     let rows = shown.iter().map(|(neighbour, amount)| (row(labels, relation, *neighbour), *amount));
-    let columns = Columns::new(metric, question.selection.moment);
+    let columns = Columns::of(&question);
     print_rows(columns, &found.whole, rows, rest.iter().map(|(_, amount)| *amount), out)?;
     out.hint(labels.hint_for_unnamed(shown.iter().filter_map(|(neighbour, _)| *neighbour)));
     Ok(())

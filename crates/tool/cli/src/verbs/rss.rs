@@ -1,5 +1,6 @@
 //! `heapledger rss`: the parts of a process's resident memory.
 
+mod advice;
 mod json;
 
 use heapledger_report_format::{Row, Tree};
@@ -225,10 +226,6 @@ fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) 
     out.tree(&table)?;
     out.line("")?;
     print_page_use(memory, out)?;
-    let trimmable = memory.glibc.as_ref().map_or(0, |heap| heap.total().trimmable);
-    if trimmable > 0 {
-        out.line(format_args!("malloc_trim(0) would give back {} of the heap", bytes(trimmable)))?;
-    }
     let amounts = &memory.kernel;
     out.line(format_args!(
         "in huge pages: {} · beside it: {} swapped, {} of page tables, {} in hugetlbfs, {} reserved",
@@ -238,7 +235,7 @@ fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) 
         bytes(amounts.huge_tlb),
         bytes(memory.reserved),
     ))?;
-    Ok(())
+    advice::print(memory, out)
 }
 
 /// Prints the pages of glibc's heap that few bytes keep, if there are any.

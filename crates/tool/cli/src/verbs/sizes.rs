@@ -25,7 +25,7 @@ const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"]
 
 pub(crate) fn run(arguments: &Sizes, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
-    let input = arguments.input.find(out)?;
+    let input = arguments.input.find_as(arguments.what.counts_mappings(), out)?;
     input.needs_history("only large nodes: heapledger heap census FILE --min-size 1k")?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Sizes, out: &mut Output) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    print_rows(Columns::new(metric, question.selection.moment), &parts.whole, rows, [], out)
+    print_rows(Columns::of(&question), &parts.whole, rows, [], out)
 }
 
 /// Shows the histograms of the largest groups.
@@ -80,7 +80,7 @@ fn by_group(question: &mut Question<'_, '_>, by: Grouping, arguments: &Sizes, ou
     if shown.is_empty() {
         return Ok(());
     }
-    let columns = Columns::new(metric, question.selection.moment);
+    let columns = Columns::of(&question);
     let mut table = columns.table();
     for (rank, classes) in shown {
         let row = row(&mut question.labels, &profile.stacks, rank, depth);

@@ -2,11 +2,13 @@
 
 mod declared;
 pub(crate) mod json;
+mod mapped;
 pub(crate) mod selected;
 mod slop;
 
 use std::time::Duration;
 
+use heapledger_analysis::rewrite::MappedTotals;
 use heapledger_analysis::{Filter, Metric, Moment, Overview, ProcessOverview, overview, resident_max};
 use heapledger_core::{Blocks, Bytes};
 use heapledger_recording::{Counts, ExitStatus, ImageOrigin, ImageStart, Live, MemorySample, Recording, StackCounts};
@@ -54,7 +56,8 @@ pub(crate) fn run(arguments: &Summary, out: &mut Output) -> Result<()> {
     let mut question = Question::new(&input, &recording, symbols, selection, Metric::Bytes);
     let declared = Declared::find(&mut question)?;
     let slop = Slop::find(&mut question)?;
-    let totals = Totals { input: &input, recording: &recording, overview, resident, declared, slop };
+    let mapped = mapped::find(&input, &recording)?;
+    let totals = Totals { input: &input, recording: &recording, overview, resident, declared, slop, mapped };
     match arguments.form() {
         Some(form) => out.document(&SessionJson::new(totals), form),
         None => print(&totals, out),
@@ -70,6 +73,8 @@ struct Totals<'s, 'a> {
     resident: Option<MemorySample>,
     declared: Declared,
     slop: Option<Slop>,
+    /// The memory that was mapped, if mappings were recorded.
+    mapped: Option<MappedTotals>,
 }
 
 impl Totals<'_, '_> {
@@ -97,6 +102,9 @@ fn print(totals: &Totals<'_, '_>, out: &mut Output) -> Result<()> {
     live(totals, &mut fact);
     if let Some(slop) = &totals.slop {
         slop.print(&mut fact);
+    }
+    if let Some(mapped) = &totals.mapped {
+        mapped::print(mapped, &mut fact);
     }
     attached(recording, &mut fact);
     calls(counts, is_attached(recording), &mut fact);

@@ -16,6 +16,7 @@ use self::view::{Band, MEMORY, View, letter};
 use crate::args::{By, Depth, Rows, Timeline};
 use crate::error::{Failure, Result};
 use crate::format::{bytes, count, time};
+use crate::input::Input;
 use crate::output::Output;
 use crate::question::Question;
 use crate::text::{quoted, shown};
@@ -58,7 +59,7 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     if !arguments.svg {
         return print(&view, &question, out);
     }
-    let picture = picture::draw(&view, &title(&view));
+    let picture = picture::draw(&view, &title(&view, &input));
     Ok(out.stream().write_all(picture.as_bytes())?)
 }
 
@@ -113,8 +114,8 @@ fn bands(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, '
 }
 
 /// Formats the title: `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`.
-fn title(view: &View<'_, '_>) -> String {
-    let (live, blocks) = (sampled::bytes_of(&view.at_peak), sampled::blocks_of(&view.at_peak, "block", "blocks"));
+fn title(view: &View<'_, '_>, input: &Input) -> String {
+    let (live, blocks) = (sampled::bytes_of(&view.at_peak), input.counted(&view.at_peak));
     let when = time(view.peak.time);
     let process = match &view.processes()[..] {
         [] => String::new(),
@@ -129,7 +130,7 @@ fn title(view: &View<'_, '_>) -> String {
 }
 
 fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> Result<()> {
-    out.title(title(view))?;
+    out.title(title(view, question.input))?;
     sampled::print_notice(view.recording, out)?;
     if let Some(source) = &question.slop_source {
         let most = bytes(view.slop_max());
@@ -141,7 +142,7 @@ fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> 
     out.line("")?;
     let look = Look { unicode: is_unicode(), colors: out.has_colors() };
     let columns = Plot::columns(out.width().unwrap_or(WIDTH));
-    let mut strips = vec![Strip::new("blocks", view.blocks(columns), count)];
+    let mut strips = vec![Strip::new(question.input.unit(), view.blocks(columns), count)];
     if !view.history.slop.is_empty() {
         strips.push(Strip::new("slop", view.slop(columns), bytes));
     }

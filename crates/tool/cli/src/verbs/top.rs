@@ -9,7 +9,7 @@ use crate::views::parts;
 
 pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
-    let input = arguments.input.find(out)?;
+    let input = arguments.input.find_as(arguments.what.counts_mappings(), out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let (name, rows) = (arguments.by.name(), arguments.rows);

@@ -14,7 +14,7 @@ use crate::views::table::Columns;
 
 pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
-    let input = arguments.input.find(out)?;
+    let input = arguments.input.find_as(arguments.what.counts_mappings(), out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let levels = Levels::new(&arguments.by)?;
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
     question.allocated(profile.allocated, out)?;
-    let columns = Columns::new(metric, question.selection.moment);
+    let columns = Columns::of(&question);
     print(&question.labels, Shown { tree: &tree, limits: &limits, metric }, columns, out)
 }
 

@@ -13,7 +13,7 @@ impl Question<'_, '_> {
     /// Prints `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`, and the amount that the
     /// filters leave out.
     pub(crate) fn headline(&self, whole: &Amount, left_out: &Amount, out: &mut Output) -> Result<()> {
-        let blocks = sampled::blocks_of(whole, "block", "blocks");
+        let blocks = self.input.counted(whole);
         out.title(format_args!("{} in {blocks} {}", sampled::bytes_of(whole), self.what()))?;
         sampled::print_notice(self.recording, out)?;
         self.slop(whole, out)?;
@@ -42,7 +42,7 @@ impl Question<'_, '_> {
         if filters.is_empty() {
             return Ok(());
         }
-        let blocks = sampled::blocks_of(left_out, "block", "blocks");
+        let blocks = self.input.counted(left_out);
         let rest = match left_out.is_nothing() {
             true => "leaves nothing out".to_owned(),
             false => format!("leaves out {} in {blocks}", sampled::bytes_of(left_out)),
@@ -55,7 +55,7 @@ impl Question<'_, '_> {
         match (allocated, self.selection.moment) {
             (None, _) | (_, Moment::Total) => Ok(()),
             (Some(all), _) => {
-                let blocks = sampled::blocks_of(&all, "block", "blocks");
+                let blocks = self.input.counted(&all);
                 Ok(out.dim_line(format_args!("of {} in {blocks} allocated in that time", sampled::bytes_of(&all)))?)
             }
         }

@@ -52,7 +52,7 @@ impl Listing {
             return Ok(());
         }
         let (shown, rest) = ranks.split_at(ranks.len().min(limit(self.rows)));
-        let columns = Columns::new(question.metric, question.selection.moment);
+        let columns = Columns::of(question);
         let labels = &mut question.labels;
         let rows: Vec<(Row, Amount)> =
             shown.iter().map(|rank| (row(labels, &profile.stacks, rank, self.depth), rank.amount)).collect();

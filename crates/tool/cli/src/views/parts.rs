@@ -62,7 +62,7 @@ pub(crate) fn print(question: &Question<'_, '_>, parts: &Parts, rows: usize, out
     let several = recording.images().len() > 1;
     question.headline(&parts.whole, &parts.left_out, out)?;
     question.allocated(parts.allocated, out)?;
-    let columns = Columns::new(question.metric, question.selection.moment);
+    let columns = Columns::of(question);
     let rows = shown.iter().map(|(part, amount)| (part_row(recording, *part, several), *amount));
     print_rows(columns, &parts.whole, rows, rest.iter().map(|(_, amount)| *amount), out)
 }

@@ -6,6 +6,7 @@ use heapledger_report_format::{Row, Tree};
 use crate::error::Result;
 use crate::format::{count, share};
 use crate::output::Output;
+use crate::question::Question;
 use crate::views::sampled;
 
 /// The columns of a table of amounts: the metric first.
@@ -13,15 +14,27 @@ use crate::views::sampled;
 pub(crate) struct Columns {
     metric: Metric,
     moment: Moment,
+    /// True if mappings stand in place of blocks.
+    counts_mappings: bool,
 }
 
 impl Columns {
     pub(crate) fn new(metric: Metric, moment: Moment) -> Columns {
-        Columns { metric, moment }
+        Columns { metric, moment, counts_mappings: false }
+    }
+
+    /// Returns the columns of an answer.
+    pub(crate) fn of(question: &Question<'_, '_>) -> Columns {
+        let counts_mappings = question.input.counts_mappings();
+        Columns { counts_mappings, ..Columns::new(question.metric, question.selection.moment) }
     }
 
     pub(crate) fn table(self) -> Tree {
-        let blocks = if self.moment == Moment::Total { "allocations" } else { "blocks" };
+        let blocks = match self.moment {
+            _ if self.counts_mappings => "mappings",
+            Moment::Total => "allocations",
+            _ => "blocks",
+        };
         match self.metric {
             Metric::Bytes => Tree::new(["bytes", "share", blocks]),
             Metric::Blocks => Tree::new([blocks, "share", "bytes"]),

@@ -124,7 +124,7 @@ fn sixty_five_arenas_are_as_glibc_counts_them() {
     // The promise comes true. Chunks of fastbins are merged first, so that a page more of some
     // neighbours goes.
     let promised: i64 = arenas.iter().map(|arena| number(arena, "bytes_trimmable")).sum();
-    assert!(promised > 2 << 20 && text.contains("\nmalloc_trim(0) would give back "), "{promised} {text}");
+    assert!(promised > 2 << 20 && text.contains("malloc_trim(0) would give back "), "{promised} {text}");
     assert_eq!(waiting.tell(), "trimmed\n");
     let after = waiting.ask();
     let given_back = number(&answer, "bytes_resident") - number(&after, "bytes_resident");

@@ -3,6 +3,7 @@
 use heapledger_resident::{AllocatorHeap, GlibcArena, GlibcHeap, PartKind, Piece, ResidentMemory, ResidentPart};
 use serde::Serialize;
 
+use super::advice::{self, AdviceJson};
 use crate::json::document::Document;
 use crate::verbs::heap_map::PageUseJson;
 
@@ -47,6 +48,8 @@ pub(crate) struct RssJson {
     allocators: Vec<AllocatorJson>,
     /// The allocators that the program has, but whose heap was not found.
     allocators_unread: Vec<&'static str>,
+    /// What would make less memory resident, in descending order of bytes.
+    advice: Vec<AdviceJson>,
 }
 
 /// A part of resident memory.
@@ -170,6 +173,7 @@ impl RssJson {
             glibc: memory.glibc.as_ref().map(heap),
             allocators: memory.allocators.iter().map(allocator).collect(),
             allocators_unread: memory.allocators_unread.iter().map(|allocator| allocator.name()).collect(),
+            advice: advice::document(memory),
         }
     }
 }

@@ -5,6 +5,7 @@ use heapledger_recording::{Counts, ImageOrigin, Recording};
 use serde::Serialize;
 
 use super::declared::Declared;
+use super::mapped::MappedJson;
 use super::slop::SlopJson;
 use super::{Totals, last_image};
 use crate::format::seconds;
@@ -115,6 +116,9 @@ pub(crate) struct SessionJson {
     /// then `heapledger top --metric slop --json` has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     slop: Option<SlopJson>,
+    /// The memory that was mapped. Absent if mappings were not recorded (`record --mappings`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mapped: Option<MappedJson>,
     /// The rates at which blocks were sampled, if they were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampling: Vec<RateJson>,
@@ -191,7 +195,7 @@ struct CostsJson {
 
 impl SessionJson {
     pub(super) fn new(totals: Totals<'_, '_>) -> SessionJson {
-        let Totals { recording, overview, resident, declared, slop, .. } = totals;
+        let Totals { recording, overview, resident, declared, slop, mapped, .. } = totals;
         let footer = recording.footer();
         let session = recording.session();
         let nanoseconds = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e9);
@@ -207,6 +211,7 @@ impl SessionJson {
                 anonymous_bytes: sample.resident_anonymous.0,
             }),
             slop: slop.as_ref().map(SlopJson::from),
+            mapped: mapped.as_ref().map(MappedJson::new),
             sampling: rates_json(recording),
             recounted: overview.recounted,
             command: session.map_or(vec![], |session| {

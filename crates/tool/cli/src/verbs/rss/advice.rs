@@ -1,0 +1,165 @@
+//! Advice on the resident memory of a process: sentences, and what to try.
+
+use heapledger_resident::{Allocator, ResidentAdvice, ResidentFinding, ResidentMemory};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::error::Result;
+use crate::format::{bytes, count, counted, percent, wrapped};
+use crate::output::Output;
+
+/// The width of the text, in columns.
+const WIDTH: usize = 80;
+
+/// A piece of advice.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct AdviceJson {
+    /// The rule, such as `trim`, `arenas` or `huge-pages`.
+    rule: &'static str,
+    /// The bytes that would not be resident. Several pieces of advice may count the same bytes.
+    bytes: u64,
+    sentence: String,
+    /// How to try it.
+    #[serde(rename = "try")]
+    attempt: String,
+    /// The figures on which the rule is based.
+    evidence: Value,
+}
+
+/// Returns the advice, in descending order of bytes.
+pub(super) fn document(memory: &ResidentMemory) -> Vec<AdviceJson> {
+    memory.advice().iter().map(describe).collect()
+}
+
+/// Prints the advice, if there is any.
+pub(super) fn print(memory: &ResidentMemory, out: &mut Output) -> Result<()> {
+    let advice = document(memory);
+    if advice.is_empty() {
+        return Ok(());
+    }
+    out.line("")?;
+    out.title(match advice.len() {
+        1 => "1 piece of advice, computed and not tried",
+        _ => "advice, computed and not tried; several pieces may count the same bytes",
+    })?;
+    for (number, advice) in advice.iter().enumerate() {
+        out.line("")?;
+        out.line(format_args!("{}. {}, {}", number + 1, advice.rule, bytes(advice.bytes)))?;
+        for line in wrapped(&advice.sentence, WIDTH - 3) {
+            out.line(format_args!("   {line}"))?;
+        }
+        for (at, line) in wrapped(&advice.attempt, WIDTH - 8).iter().enumerate() {
+            out.line(format_args!("   {} {line}", if at == 0 { "try:" } else { "    " }))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the settings by which an allocator gives free pages back.
+fn how_to_give_back(allocator: Allocator) -> &'static str {
+    match allocator {
+        Allocator::Jemalloc => {
+            "run it with MALLOC_CONF=background_thread:true (pages go back after 10 s, also if the program does \
+             nothing), or dirty_decay_ms:1000,muzzy_decay_ms:0; or call mallctl(\"arena.4096.purge\", …) at idle times"
+        }
+        Allocator::Mimalloc => "run it with MIMALLOC_PURGE_DELAY=0, or call mi_collect(true) at idle times",
+        Allocator::Tcmalloc => {
+            "run it with TCMALLOC_RELEASE_RATE=10, or call MallocExtension_ReleaseFreeMemory() at idle times"
+        }
+        _ => "its documentation says how it gives memory back",
+    }
+}
+
+fn describe(advice: &ResidentAdvice) -> AdviceJson {
+    let would = bytes(advice.bytes);
+    let (sentence, attempt, evidence) = match advice.finding {
+        ResidentFinding::Trim { free, top } => (
+            format!(
+                "malloc_trim(0) would give back {would}: whole pages of {} that are free between blocks in use, \
+                 and of the end of the brk heap. By itself, glibc gives back the ends of heaps alone.",
+                counted(free.chunks, "chunk", "chunks")
+            ),
+            "call malloc_trim(0) when much has been freed, or at idle times".to_owned(),
+            json!({
+                "chunks_free": free.chunks,
+                "bytes_free": free.resident,
+                "bytes_at_ends": top.resident,
+            }),
+        ),
+        ResidentFinding::Arenas { arenas, arenas_left, resident, free } => (
+            format!(
+                "{} of the {} of {} arenas are free ({}), each for the threads of its arena alone. If the \
+                 threads need their memory one after the other, {arenas_left} arenas would do with {would} \
+                 less; threads that allocate at the same time would wait for each other.",
+                bytes(free),
+                bytes(resident),
+                count(arenas),
+                percent(free, resident)
+            ),
+            format!("run it with MALLOC_ARENA_MAX={arenas_left}, or call mallopt(M_ARENA_MAX, {arenas_left}) first"),
+            json!({
+                "arenas": arenas,
+                "arenas_left": arenas_left,
+                "bytes_resident": resident,
+                "bytes_free": free,
+            }),
+        ),
+        ResidentFinding::ThreadCaches { caches, cached } => (
+            format!(
+                "{} ({}) are free, but kept in the caches of {}, up to 7 of each size: no other thread can use \
+                 them. Without caches, {would} would go back if nothing in use is behind them: each arena keeps \
+                 128 KiB.",
+                counted(cached.chunks, "chunk", "chunks"),
+                bytes(cached.resident),
+                counted(caches, "thread", "threads"),
+            ),
+            "run it with GLIBC_TUNABLES=glibc.malloc.tcache_count=0 (or 1 or 2: small blocks then take a lock), or \
+             with fewer threads"
+                .to_owned(),
+            json!({ "caches": caches, "chunks_cached": cached.chunks, "bytes_cached": cached.resident }),
+        ),
+        ResidentFinding::HugePages(huge) => {
+            let examined = match huge.examined < huge.bytes {
+                true => format!(" (of {} that were examined)", bytes(huge.examined)),
+                false => String::new(),
+            };
+            let sentence = format!(
+                "Of {} in huge pages, {} holds nothing but zeroes{examined}: the program has not written to it, and \
+                 {would} would not be resident in small pages. Programs with much memory run slower then.",
+                bytes(huge.bytes),
+                percent(huge.empty, huge.bytes)
+            );
+            let attempt = "prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) before its memory is made, or no \
+                           madvise(MADV_HUGEPAGE); for the machine: echo madvise > \
+                           /sys/kernel/mm/transparent_hugepage/enabled";
+            let evidence = json!({
+                "bytes_huge": huge.bytes,
+                "bytes_examined": huge.examined,
+                "bytes_empty": huge.empty,
+            });
+            (sentence, attempt.to_owned(), evidence)
+        }
+        ResidentFinding::FreePages { allocator, free: [kept, lazy], heap } => (
+            format!(
+                "{} of the {} of {}'s heap are free pages that it keeps for later{}.",
+                bytes(kept.resident.saturating_add(lazy.resident)),
+                bytes(heap),
+                allocator.name(),
+                match lazy.resident {
+                    0 => String::new(),
+                    lazy => format!("; of {} of these, it lets the system have them when it needs memory", bytes(lazy)),
+                }
+            ),
+            how_to_give_back(allocator).to_owned(),
+            json!({
+                "allocator": allocator.name(),
+                "bytes_heap": heap,
+                "bytes_kept": kept.resident,
+                "bytes_lazy": lazy.resident,
+            }),
+        ),
+        _ => (String::new(), String::new(), Value::Null),
+    };
+    AdviceJson { rule: advice.finding.rule(), bytes: advice.bytes, sentence, attempt, evidence }
+}

@@ -1,0 +1,106 @@
+//! Mappings in place of blocks: what programs map, by whom and of which kind.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::harness::*;
+
+const MIB: i64 = 1 << 20;
+
+/// Returns the bytes of each row, in an answer whose rows have this name.
+fn rows(answer: &Value, name: &str) -> BTreeMap<String, i64> {
+    let rows = answer["rows"].as_array().unwrap().iter();
+    rows.map(|row| (row[name].as_str().unwrap_or_default().to_owned(), number(row, "bytes"))).collect()
+}
+
+/// Returns the recording of the program that maps memory in many ways, and the bytes that were
+/// mapped at its end.
+fn recorded(scratch: &Scratch) -> (Recording, i64) {
+    let job = Job::fixture("maps", "").argument(scratch.path().join("file")).option("--mappings");
+    let (outcome, recording) = job.recorded(scratch);
+    let mapped = outcome.text().trim().parse().unwrap();
+    (recording, mapped)
+}
+
+#[test]
+fn mappings_by_owner_and_kind() {
+    let scratch = Scratch::new();
+    let (recording, mapped) = recorded(&scratch);
+    let answer = recording.ask("top", &["--metric", "mapped", "--at", "end", "--by", "kind", "-n", "0"]);
+    assert_eq!(answer["mappings"], true, "{answer:#}");
+    let kinds = rows(&answer, "heap");
+    let sum: i64 = kinds.values().sum();
+    // What is mapped while the program reads the list, and after it, is some pages.
+    assert!((sum - mapped).abs() <= MIB / 4, "{sum} {mapped} {answer:#}");
+    assert_eq!(kinds["file"], MIB, "{answer:#}");
+    assert_eq!(kinds["shared"], 5 * MIB, "{answer:#}");
+    assert_eq!(kinds["code"], MIB, "{answer:#}");
+    assert_eq!(kinds["reserved"], 62 * MIB, "{answer:#}");
+    assert_eq!(kinds["anonymous"], (3 + 2 + 6 + 4) * MIB, "{answer:#}");
+    assert!(kinds["allocator"] > 10 * MIB && kinds["program and libraries"] > 0, "{answer:#}");
+
+    let own = ["--mappings", "--at", "end", "--by", "owner", "-n", "0"];
+    let functions = rows(&recording.ask("top", &own), "function");
+    let of = |name: &str| functions.get(name).copied().unwrap_or(0) / MIB;
+    let expected = [("keep", 3), ("share", 5), ("file", 1), ("reserve", 64), ("code", 1), ("cut", 6), ("grow", 4)];
+    expected.iter().for_each(|&(name, mib)| assert_eq!(of(name), mib, "{name}: {functions:?}"));
+    assert_eq!((of("allocate"), of("give_back")), (10, 0), "{functions:?}");
+    let peak = rows(&recording.ask("top", &["--mappings", "--by", "owner", "-n", "0"]), "function");
+    assert_eq!(peak["give_back"], 256 * MIB, "{peak:?}");
+    let file = recording.ask("top", &["--mappings", "--at", "end", "--by", "type", "--kind", "file"]);
+    assert!(file["rows"][0]["type"].as_str().unwrap().ends_with("/file"), "{file:#}");
+}
+
+#[test]
+fn leaks_of_mappings_leave_out_those_of_others() {
+    let scratch = Scratch::new();
+    let (recording, _) = recorded(&scratch);
+    let answer = recording.ask("leaks", &["--mappings", "--by", "owner", "-n", "0"]);
+    let owners = rows(&answer, "function");
+    assert_eq!(owners["keep"], 3 * MIB, "{answer:#}");
+    assert!(!owners.contains_key("allocate") && !owners.contains_key("give_back"), "{answer:#}");
+    let apart = rows(&serde_json::json!({ "rows": answer["apart"] }), "kind");
+    assert!(apart["allocator"] > 10 * MIB && apart["program and libraries"] > 0, "{answer:#}");
+    let file = recording.path.as_os_str();
+    let text = heapledger(["leaks".as_ref(), file, "--metric".as_ref(), "mapped".as_ref()]).text();
+    assert!(text.contains(" mappings live at the end\n"), "{text}");
+    assert!(text.contains("\nnot made by the program's own code, and left out (--kind shows them):\n"), "{text}");
+    assert!(text.contains("\n  allocator: "), "{text}");
+    let allocators = recording.ask("leaks", &["--mappings", "--by", "owner", "--kind", "allocator"]);
+    assert!(rows(&allocators, "function")["allocate"] > 10 * MIB, "{allocators:#}");
+}
+
+#[test]
+fn mappings_over_time_and_in_other_formats() {
+    let scratch = Scratch::new();
+    let (recording, _) = recorded(&scratch);
+    let answer = recording.ask("timeline", &["--mappings", "--by", "kind"]);
+    let text = answer.to_string();
+    assert!(text.contains("\"anonymous\"") && text.contains("\"allocator\""), "{answer:#}");
+    let file = recording.path.as_os_str();
+    let flame = heapledger(["flame".as_ref(), file, "--collapsed".as_ref(), "--metric".as_ref(), "mapped".as_ref()]);
+    let line = flame.text().lines().find(|line| line.contains("give_back")).map(str::to_owned).unwrap();
+    assert!(line.ends_with(&format!(" {}", 256 * MIB)), "{line}");
+    let pprof = scratch.path().join("mapped.folded");
+    let export = ["export", "--mappings", "--to", "collapsed", "--at", "end", "-o"].map(std::ffi::OsStr::new);
+    let outcome = heapledger(export.into_iter().chain([pprof.as_os_str(), file]));
+    assert!(outcome.status.success(), "{outcome:?}");
+    let exported = std::fs::read_to_string(&pprof).unwrap();
+    assert!(exported.lines().any(|line| line.contains("keep") && line.ends_with(&format!(" {}", 3 * MIB))), "{exported}");
+    let options = ["--mappings", "--at", "end", "--at", "peak", "--by", "owner"];
+    let diff = recording.ask("diff", &options);
+    let of_moment = diff["rows"].as_array().unwrap().iter().find(|row| row["function"] == "give_back").unwrap();
+    assert_eq!(number(&of_moment["after"], "bytes"), 256 * MIB, "{diff:#}");
+}
+
+#[test]
+fn a_recording_without_mappings_says_how_to_get_them() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("fresh", "true").recorded(&scratch);
+    let outcome = heapledger(["top".as_ref(), recording.path.as_os_str(), "--mappings".as_ref()]);
+    assert_eq!(outcome.status, exited(2), "{outcome:?}");
+    let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert!(said.contains("the recording has no mappings") && said.contains("HL0132"), "{said}");
+    assert!(said.contains("hint: `heapledger record --mappings -- COMMAND` records them"), "{said}");
+}
