@@ -21,7 +21,7 @@ fn connections_come_by_a_branch() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, recv, send, socket, socketpair};
 
     let session = Session::new().unwrap();
-    let environment = session.to_environment(false, false, false).into_string().unwrap();
+    let environment = session.to_environment(crate::session::Wants::default()).into_string().unwrap();
     let (name, token) = environment.split_once(':').unwrap();
     let name = [heapledger_wire::session::ADDRESS_PREFIX.as_bytes(), name.as_bytes()].concat();
     let page = Arc::new(crate::session::page(0, Default::default(), None).unwrap());
