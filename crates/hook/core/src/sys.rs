@@ -274,6 +274,12 @@ pub unsafe fn find_thread_id() {
     }
 }
 
+/// Forgets what [`find_thread_id`] has found: threads without a ring record nothing in a sandbox
+/// then.
+pub fn forget_thread_id() {
+    THREAD_ID_AT.store(0, Ordering::Relaxed);
+}
+
 /// Reads the word at a distance from the thread pointer.
 ///
 /// # Safety

@@ -8,6 +8,7 @@ use heapledger_core::program::Obstacle;
 use heapledger_core::{arch, sandbox, sys};
 use heapledger_recorder::follow::{Executor, Follower, follow};
 use heapledger_recorder::hook::processes::{self, Exec};
+use heapledger_recorder::process;
 
 use crate::additions::for_child;
 use crate::child::{Child, ChildPath, ChildStatus};
@@ -19,6 +20,11 @@ use crate::libraries::around_exec;
 /// announcing it. If the function returns, it has failed.
 pub(crate) fn replaced(environment: Environment, child: Child, exec: impl FnOnce(Environment) -> c_int) -> c_int {
     let since = ticks();
+    // A child of a raw system call introduces itself at its first allocation. Browsers start their
+    // sandboxed programs in such children, without one.
+    if process::is_to_be_introduced() {
+        with_guard(processes::child_begins);
+    }
     let mut found = ChildPath::default();
     let (environment, status) = for_child(environment, child, &mut found);
     let (status, follower) = followed(status, child, &mut found, Executor::Caller);

@@ -1,6 +1,7 @@
 //! Handles a program that puts itself in a sandbox (`seccomp`): the recording says so, and hook
 //! libraries are notified.
 
+use heapledger_core::sys;
 use heapledger_interpose::sandbox::Moment;
 use heapledger_recorder::hook::declarations;
 use heapledger_recorder::{attach, session};
@@ -21,6 +22,8 @@ fn heapledger_family_sandbox(moment: Moment) {
         Moment::Before { is_strict } => {
             if is_strict {
                 annotate();
+                // Events have times.
+                sys::forget_thread_id();
                 with_guard(attach::detach_thread);
             } else if session::is_on() {
                 with_guard(attach::prepare_for_sandbox);

@@ -50,8 +50,8 @@ pub fn detach_thread(sp: u64) {
     }
 }
 
-/// The number of threads that can begin in a sandbox and be recorded with stacks. Each takes a ring,
-/// and a few kilobytes in the program once it is used.
+/// The number of threads that can begin in a sandbox and be recorded with stacks. Each takes a
+/// ring, and a few kilobytes in the program once it is used.
 const SPARE_BLOCKS: usize = 12;
 /// The number of nodes of stacks that there is room for in a sandbox, beyond those before.
 const SPARE_NODES: u32 = 1 << 17;

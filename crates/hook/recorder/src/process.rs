@@ -10,7 +10,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use heapledger_core::lock::Lock;
-use heapledger_core::sys;
+use heapledger_core::{sandbox, sys};
 use heapledger_thread::{self as thread, FreeList, KeyFunctions};
 use heapledger_unwind::{bounds, rules, supplied, tree, walk};
 use heapledger_wire::publish::Producer;
@@ -171,6 +171,12 @@ pub fn image() -> u32 {
 /// Returns a number for a fork that is about to happen.
 pub(crate) fn next_fork() -> u32 {
     FORKS.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// True if the process belongs to a session, has not been introduced to the collector, and may do
+/// that now.
+pub fn is_to_be_introduced() -> bool {
+    !sandbox::is_entered() && Process::get().is_some_and(|process| !process.is_introduced())
 }
 
 /// True if the session is there to take the events of a child.

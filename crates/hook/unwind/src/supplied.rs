@@ -35,6 +35,8 @@ const ASKING_MILLISECONDS: u32 = 5000;
 
 /// The start of the present table, whose first word is its length; null if there is none.
 static TABLE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+/// The table that this process has inherited, which is never unmapped; null if there is none.
+static INHERITED: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 /// The number of threads that may read a table.
 static READERS: AtomicUsize = AtomicUsize::new(0);
 /// The replaced tables that threads may still read.
@@ -127,14 +129,15 @@ pub(crate) fn forget() {
 }
 
 /// Adapts to a forked child: the other threads, which may have read the table or asked for one, are
-/// not in this process. All tables are forgotten, and stay mapped: a signal handler that has
-/// interrupted the recorder may fork, and the child then goes on reading one.
+/// not in this process. All tables stay mapped for ever: a signal handler that has interrupted the
+/// recorder may fork, and the child then goes on reading one. The present one stays in use, since a
+/// sandbox may keep the child from asking for another.
 ///
 /// # Safety
 ///
 /// This process has one thread, which is in no function of this module.
 pub unsafe fn start_child() {
-    TABLE.store(ptr::null_mut(), Ordering::Relaxed);
+    INHERITED.store(TABLE.load(Ordering::Relaxed), Ordering::Relaxed);
     READERS.store(0, Ordering::Relaxed);
     for lock in [&RETIRED.lock, &ASKING] {
         // SAFETY: the process has one thread, by the caller's contract, so nobody holds the lock or
@@ -154,7 +157,10 @@ fn replace(new: *mut u8) -> bool {
     let retired = unsafe { &mut *RETIRED.tables.get() };
     free_unread(retired);
     let Some(slot) = retired.iter_mut().find(|table| table.is_null()) else { return false };
-    *slot = TABLE.swap(new, Ordering::SeqCst);
+    let old = TABLE.swap(new, Ordering::SeqCst);
+    if old != INHERITED.load(Ordering::Relaxed) {
+        *slot = old;
+    }
     free_unread(retired);
     true
 }
