@@ -8,7 +8,7 @@ use heapledger_recorder::connect::request_redirection;
 use heapledger_recorder::{process, session};
 use heapledger_wire::linker::{RT_ADD, RT_CONSISTENT};
 
-use crate::start::linker_state;
+use crate::start::{heapledger_placed_starts, linker_state, session_to_be_joined};
 
 /// The function that the dynamic linker calls. It is not to be called otherwise.
 pub(crate) const EVENT: unsafe extern "C" fn() = linker_event;
@@ -27,7 +27,12 @@ extern "C" fn linker_calls() {
         None => true,
     };
     // In a vfork child, it would be the parent's memory.
-    if has_loaded && session::is_on() && !sandbox::is_entered() && !process::is_in_vfork_child() {
+    if !has_loaded || sandbox::is_entered() || session_to_be_joined().is_some() || process::is_in_vfork_child() {
+        return;
+    }
+    // musl's linker calls no entry that is redirected.
+    heapledger_placed_starts();
+    if session::is_on() {
         request_redirection();
     }
 }

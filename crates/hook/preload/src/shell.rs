@@ -7,7 +7,7 @@ use heapledger_recorder::follow::Executor;
 
 use crate::additions::Added;
 use crate::announce::{self, announce, followed};
-use crate::child::{Child, ChildPath};
+use crate::child::{Child, ChildPath, ChildStatus};
 use crate::environment::environ;
 
 /// Calls `start` with a shell command that does what `command` does, in a shell that is recorded.
@@ -22,19 +22,7 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     let mut found = ChildPath::default();
     let added = match Added::new(environ(), Child::Any, &mut found) {
         Ok(added) => added,
-        Err(status) => {
-            let (status, follower) = followed(status, Child::Any, &mut found, Executor::Child);
-            let Some(follower) = follower else {
-                // The shell's process is not known.
-                announce(status, 0, announce::ticks(), b"/bin/sh");
-                return start(command);
-            };
-            // `system` returns when the shell has ended, which the recorder has to be told of
-            // nothing: it has left this thread when the shell was made.
-            let result = start(command);
-            follower.stop();
-            return result;
-        }
+        Err(status) => return start_without(status, &mut found, command, start),
     };
     // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: `command` is not null, and
     // one of *the program's arguments* (`exec`).
@@ -94,5 +82,25 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     let result = start(memory.cast());
     // SAFETY: mapped above; `system` and `popen` have started their shell when they return.
     unsafe { sys::unmap(memory, length) };
+    result
+}
+
+/// Calls `start` with the command as it is. A shell that is statically linked is followed.
+fn start_without<R>(
+    status: ChildStatus,
+    found: &mut ChildPath,
+    command: *const c_char,
+    start: impl FnOnce(*const c_char) -> R,
+) -> R {
+    let (status, follower) = followed(status, Child::Any, found, Executor::Child);
+    let Some(follower) = follower else {
+        // The shell's process is not known.
+        announce(status, 0, announce::ticks(), b"/bin/sh");
+        return start(command);
+    };
+    // `system` returns when the shell has ended. The recorder has left this thread long before,
+    // when the shell was made.
+    let result = start(command);
+    follower.stop();
     result
 }

@@ -32,12 +32,14 @@ struct Kept {
 }
 
 impl Kept {
-    const FREE: Kept = Kept {
-        key: AtomicU64::new(0),
-        start: AtomicUsize::new(0),
-        length: AtomicUsize::new(0),
-        modules: [const { [const { AtomicU64::new(0) }; 2] }; MODULES_MAX],
-    };
+    const fn free() -> Kept {
+        Kept {
+            key: AtomicU64::new(0),
+            start: AtomicUsize::new(0),
+            length: AtomicUsize::new(0),
+            modules: [const { [const { AtomicU64::new(0) }; 2] }; MODULES_MAX],
+        }
+    }
 
     /// True if a module of the plan is loaded. Its own code is not asked: another tool may have
     /// written a jump over ours, behind which it goes on at ours.
@@ -55,7 +57,7 @@ impl Kept {
 impl KeptPlans {
     /// Returns a table without plans.
     pub const fn new() -> KeptPlans {
-        KeptPlans([const { Kept::FREE }; KEPT_MAX])
+        KeptPlans([const { Kept::free() }; KEPT_MAX])
     }
 
     /// Maps the stubs of a plan and writes its jumps as [`install`](crate::install()) does, and

@@ -139,12 +139,8 @@ impl Attachment {
         }
         let at = |field| loaded.word(loaded.at(description) + field).ok_or(AttachError::NotExamined { pid });
         let (parameters_at, list) = (at(Description::PARAMETERS_AT)?, at(Description::MAPPINGS_AT)?);
-        let [table, multiplier, bits, length, inside_at] =
-            [0, 8, 16, 24, 32].map(|field| at(Description::SLOTS_AT + field));
-        let slots =
-            SlotTable { table: table?, multiplier: multiplier?, bits: bits?, length: length?, inside_at: inside_at? };
+        let slots = SlotTable::new(|field| at(Description::SLOTS_AT + field))?;
         let parameters = parameters(thread, session, &plan).ok_or(AttachError::NotExamined { pid })?;
-
         let wanted = Wanted::new(&loaded, &image, &plan);
         in_tracer(|| wanted.map(pid, &memory)).map_err(denied)?;
         let shared_before = shared(&memory).map_err(denied)?;
@@ -357,6 +353,12 @@ struct SlotTable {
 }
 
 impl SlotTable {
+    /// Reads the description of a table, whose words `word` returns by their positions.
+    fn new(word: impl Fn(u64) -> Result<u64, AttachError>) -> Result<SlotTable, AttachError> {
+        let (table, multiplier, bits) = (word(0)?, word(8)?, word(16)?);
+        Ok(SlotTable { table, multiplier, bits, length: word(24)?, inside_at: word(32)? })
+    }
+
     /// True if a thread is in a call, or has left one by a jump.
     fn is_inside(&self, thread_pointer: u64, memory: &Memory) -> bool {
         let word = |at: u64| {

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,8 @@ pub(crate) struct Follow {
 /// The processes that are followed at the moment.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
+    /// True if nobody is followed any more.
+    is_closed: AtomicBool,
     /// The number of threads that follow a process.
     followers: AtomicUsize,
     /// The processes whose dynamic linker is to load a library, and their programs.
@@ -67,14 +69,15 @@ pub(crate) struct Work {
 }
 
 /// A thread that follows a process.
-struct Following<'a>(&'a Work);
+struct Following(Arc<Follow>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.work.followers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 impl Work {
-    fn begin(&self) -> Following<'_> {
-        self.followers.fetch_add(1, Ordering::AcqRel);
-        Following(self)
-    }
-
     fn loading(&self) -> MutexGuard<'_, Vec<(u32, PathBuf)>> {
         // The vector is consistent between any two calls.
         self.loading.lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,12 +102,6 @@ fn is_loading(pid: u32, program: &Path) -> bool {
     fs::read_link(file("exe")).is_ok_and(|found| found == program) && !has_loaded()
 }
 
-impl Drop for Following<'_> {
-    fn drop(&mut self) {
-        self.0.followers.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 /// The time for which followers, and dynamic linkers that load a library, are waited for.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 const SETTLE_INTERVAL: Duration = Duration::from_millis(1);
@@ -118,8 +115,14 @@ impl Follow {
         let (thread, path) = (request.thread, request.thunk);
         let is_child = request.fork != 0;
         let granted = Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 };
+        self.work.followers.fetch_add(1, Ordering::AcqRel);
+        let following = Following(Arc::clone(&self));
+        // The process goes on, as it does without an answer.
+        if self.work.is_closed.load(Ordering::Acquire) {
+            return;
+        }
         let follow = move || {
-            let _following = self.work.begin();
+            let _following = following;
             let Some(process) = Pid::from_raw(pid.cast_signed()) else { return };
             let refuse = |obstacle: Option<Obstacle>| {
                 let image = obstacle.map_or(0, |obstacle| obstacle as u32);
@@ -248,9 +251,14 @@ impl Follow {
         self.attached.get().map_or(0, |attachment| attachment.redirect_opened(pid))
     }
 
+    /// Follows nobody any more: requests from now on get no answer.
+    pub(crate) fn close(&self) {
+        self.work.is_closed.store(true, Ordering::Release);
+    }
+
     /// Waits until nobody is followed any more, and the processes whose dynamic linkers are to load
     /// a library have done so: then the process that asked can be traced by others, and the file of
-    /// the library can be removed. For at most 5 s. Call when no more requests are granted.
+    /// the library can be removed. For at most 5 s. Call after [`Follow::close`].
     pub(crate) fn settle(&self) {
         let until = Instant::now() + SETTLE_TIMEOUT;
         while Instant::now() < until {

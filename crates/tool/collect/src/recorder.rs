@@ -524,6 +524,9 @@ impl Recorder<'_> {
                 self.command.leave();
                 if let Running::Attached(attachment) = running {
                     if let Some(follow) = &self.follow {
+                        follow.close();
+                        // A request may be on its way.
+                        self.broker.synchronise();
                         follow.settle();
                     }
                     let removed = attachment.remove();

@@ -12,27 +12,30 @@ use super::*;
 const PAGE: usize = PAGE_LENGTH as usize;
 const NO_OP: u8 = 0x90;
 
-/// Maps a page of code, behind which there is room for a region, and returns its address.
+/// Returns the address of the region for a page of code. The kernel maps from the top down: so it
+/// puts nothing there before it has filled a gibibyte.
+fn region_of(code: usize) -> usize {
+    code - (1 << 30)
+}
+
+/// Maps a page of code, and returns its address.
 fn code() -> usize {
     const PRIVATE_ANONYMOUS: usize = 0x22;
     const READ_WRITE: usize = 3;
     const READ_EXECUTE: usize = 5;
     // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
-    let address =
-        check(unsafe { call(nr::MMAP, [0, 3 * PAGE, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0]) }).unwrap();
+    let address = check(unsafe { call(nr::MMAP, [0, PAGE, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0]) }).unwrap();
     // SAFETY: the page is writable, and nothing else refers to it.
     unsafe { core::slice::from_raw_parts_mut(core::ptr::with_exposed_provenance_mut::<u8>(address), PAGE) }.fill(NO_OP);
-    // SAFETY: the pages are this test's own.
+    // SAFETY: the page is this test's own.
     check(unsafe { call(nr::MPROTECT, [address, PAGE, READ_EXECUTE, 0, 0, 0]) }).unwrap();
-    // SAFETY: as before.
-    check(unsafe { call(nr::MUNMAP, [address + PAGE, PAGE, 0, 0, 0, 0]) }).unwrap();
     address
 }
 
 /// Returns the file of a plan for one entry, at the beginning of a page of code, and the length of
 /// the plan in it.
 fn plan(code: usize) -> (File, usize) {
-    let start = (code + PAGE) as u64;
+    let start = region_of(code) as u64;
     let length = Plan::length(1, 1);
     let before = length.next_multiple_of(PAGE);
     let region = Region { address: start, length: PAGE_LENGTH, offset: before as u64 };
@@ -55,9 +58,9 @@ fn tempfile() -> File {
     file
 }
 
-/// True if the region of stubs behind a page of code is mapped.
+/// True if the region of stubs for a page of code is mapped.
 fn has_region(code: usize) -> bool {
-    crate::install::is_there((code + PAGE) as u64, &[NO_OP; 5])
+    crate::install::is_there(region_of(code) as u64, &[NO_OP; 5])
 }
 
 /// Installs the plan for a page of code.

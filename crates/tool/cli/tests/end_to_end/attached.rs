@@ -28,16 +28,22 @@ fn mappings(pid: &str) -> BTreeSet<String> {
     others.map(|fields| format!("{} {} {}", fields[0], fields[1], fields.get(5).map_or("", String::as_str))).collect()
 }
 
-/// Returns the code of a program's C library, as it is in memory.
+/// Returns the code of a program's C library and of its dynamic linker, as it is in memory.
 fn code(pid: &str) -> Vec<u8> {
     use std::os::unix::fs::FileExt;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let line = maps.lines().find(|line| line.contains("r-xp") && line.contains("libc.so")).unwrap();
-    let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
-    let number = |text| u64::from_str_radix(text, 16).unwrap();
-    let mut bytes = vec![0; (number(end) - number(start)) as usize];
-    fs::File::open(format!("/proc/{pid}/mem")).unwrap().read_exact_at(&mut bytes, number(start)).unwrap();
-    bytes
+    let is_code = |line: &&str| line.contains("r-xp") && (line.contains("libc.so") || line.contains("/ld-"));
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut all = vec![];
+    for line in maps.lines().filter(is_code) {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let number = |text| u64::from_str_radix(text, 16).unwrap();
+        let mut bytes = vec![0; (number(end) - number(start)) as usize];
+        memory.read_exact_at(&mut bytes, number(start)).unwrap();
+        all.extend(bytes);
+    }
+    assert!(!all.is_empty(), "{maps}");
+    all
 }
 
 /// Each recording has exactly what the program does meanwhile. Afterwards the code is as before,
@@ -412,10 +418,10 @@ fn libraries_that_it_opens() {
     let scratch = Scratch::new();
     let [one, other] = crate::own_allocator::later::plugins(&scratch);
     // The number of calls, by the recording and by the program itself.
-    let calls = |mode: &str, work: &str| {
+    let calls = |program: &Path, [one, other]: [&Path; 2], mode: &str, work: &str| {
         let scratch = Scratch::new();
-        let words = format!("{} {} {mode} {work}", one.display(), other.display());
-        let job = Job::fixture("later", &words).variable("WORK", work).variable("WAIT", scratch.path());
+        let words = [program.as_os_str(), one.as_os_str(), other.as_os_str(), mode.as_ref(), work.as_ref()];
+        let job = Job::new(words).variable("WORK", work).variable("WAIT", scratch.path());
         let running = job.start_bare();
         let pid = id(&running);
         wait_until("the program is ready", || scratch.file("ready").exists());
@@ -440,12 +446,25 @@ fn libraries_that_it_opens() {
         let told = ended.printed_objects().pop().unwrap();
         ["allocations", "frees", "bytes_allocated"].map(|name| (recording.total(name), number(&told, name)))
     };
-    for mode in ["once", "again", "both"] {
+    let compare = |program: &Path, plugins: [&Path; 2], mode: &str| {
         // The dynamic linker's own blocks are the same for both.
-        for (few, many) in calls(mode, "10").into_iter().zip(calls(mode, "100")) {
+        let (few, many) = (calls(program, plugins, mode, "10"), calls(program, plugins, mode, "100"));
+        for (few, many) in few.into_iter().zip(many) {
             assert!(many.1 > few.1 && many.0 - few.0 == many.1 - few.1, "{mode}: {few:?} {many:?}");
         }
+    };
+    for mode in ["once", "again", "both"] {
+        compare(&program("later"), [&one, &other], mode);
     }
+    if installed("musl-gcc").is_none() {
+        return;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/programs/later_plugin.c");
+    let plugin = scratch.file("plugin.so");
+    let mut compiler = Command::new("musl-gcc");
+    compiler.args(["-O1", "-fno-builtin", "-shared", "-fPIC", "-o"]).arg(&plugin).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    compare(&build("later", Build::Musl), [&plugin, &plugin], "once");
 }
 
 /// Processes that cannot be recorded, each with what to do.

@@ -95,7 +95,7 @@ impl Attachment {
             memory.read(address, &mut found).is_ok() && found == expected
         };
         let opened = redirection::plan_opened(pid, self.thunk, is_new).unwrap_or_default();
-        // What is done in a child could not be taken back: it is not known here.
+        // A change of a child could not be taken back: it is not known here.
         let is_own = pid == self.pid && memory.is_current();
         opened.iter().map(|opened| if is_own { self.redirect(opened, &mut later) } else { opened.parts.entries }).sum()
     }
@@ -119,8 +119,8 @@ impl Attachment {
         parts.entries.saturating_sub(written)
     }
 
-    /// Maps and fills stubs, unless they are there, and writes the jumps to them. Returns the number
-    /// of jumps that were written: all, or none.
+    /// Maps and fills stubs, unless they are there, and writes the jumps to them. Returns the
+    /// number of jumps that were written: all, or none.
     fn write(&self, parts: &Parts, jumps: &[Jump], has_stubs: bool) -> Result<u64, InjectError> {
         let memory = &self.memory;
         let mut threads = Threads::stop_one(self.pid)?;
