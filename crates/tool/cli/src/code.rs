@@ -731,9 +731,9 @@ codes! {
     }
     /// The kernel does not tell pages of zeroes from others
     ZeroesUnknown = 119 {
-        cause: "Pages that were only read are the kernel's page of zeroes, and not resident. Kernels before 6.7 do not say which.",
+        cause: "Pages that were only read are the kernel's page of zeroes, and not resident. Kernels before 6.7 tell root alone which.",
         consequence: "Such pages of heaps are counted in their parts. The difference is negative by as much.",
-        remedy: "Use a newer kernel, or take the difference for what it is.",
+        remedy: "`sudo heapledger rss PID`, or take the difference for what it is.",
     }
     /// A statically linked program that another one starts could not be followed into
     NotFollowed = 122 {

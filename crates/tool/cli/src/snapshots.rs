@@ -44,8 +44,9 @@ impl Drop for Scratch {
     }
 }
 
+/// Output that can be read after it was printed.
 #[derive(Clone, Default)]
-struct Captured(Rc<RefCell<Vec<u8>>>);
+pub(crate) struct Captured(pub(crate) Rc<RefCell<Vec<u8>>>);
 
 impl Write for Captured {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -193,7 +193,7 @@ impl ResidentMemory {
         let huge_pages = (!huge.is_empty()).then(|| HugePages::examine(&memory, &huge));
         let threads = Threads::of_process(process);
         let mut reader = WordReader::new(&memory, &pages);
-        let mappings = divide_stacks(mappings, &threads, &pages, &mut reader);
+        let mappings = threads.divide_stacks(mappings, &pages, &mut reader);
 
         let mut account = Account { mappings: &mappings, pages: &pages, parts: BTreeMap::new(), carved: Vec::new() };
         if let Some(map) = own_heap {
@@ -229,7 +229,7 @@ impl ResidentMemory {
             mapped: mappings.iter().map(SystemMapping::size).fold(0, u64::saturating_add),
             reserved: mappings.iter().filter(cannot_be_used).map(SystemMapping::size).fold(0, u64::saturating_add),
             page_tables: page_tables.map_or(0, |(_, kilobytes)| kilobytes.saturating_mul(1024)),
-            knows_zeroes: page_map.knows_zeroes,
+            knows_zeroes: page_map.knows_zeroes(),
             threads: threads.ids.len() as u64,
             duration: Duration::ZERO,
             pages,
@@ -247,6 +247,7 @@ impl ResidentMemory {
         i64::try_from(i128::from(self.kernel.resident) - i128::from(self.found())).unwrap_or(i64::MAX)
     }
 
+    /// Returns the resident pages of private memory.
     pub(crate) fn present_pages(&self) -> &PresentPages {
         &self.pages
     }
@@ -285,35 +286,6 @@ fn needs_pages(mapping: &SystemMapping) -> bool {
     let has_own_pages = mapping.is_writable && !mapping.is_shared && mapping.amounts.anonymous > 0;
     let is_heap = mapping.is_private_memory() && mapping.amounts.resident > 0;
     (has_own_pages || is_heap) && mapping.name != "[stack]" && !is_of_kernel(&mapping.name)
-}
-
-/// Divides the mappings that are the stack of a thread and go on behind it.
-fn divide_stacks(
-    mappings: Vec<SystemMapping>,
-    threads: &Threads,
-    pages: &PresentPages,
-    reader: &mut WordReader<'_>,
-) -> Vec<SystemMapping> {
-    let mut divided = Vec::with_capacity(mappings.len());
-    for mut mapping in mappings {
-        let may_be = mapping.is_private_memory() && mapping.is_writable && mapping.name.is_empty();
-        let end = if may_be { threads.end_of_stack(&mapping.addresses, reader) } else { None };
-        if let Some(end) = end {
-            let mut stack = mapping.clone();
-            stack.addresses.end = end;
-            let resident = pages.bytes_within(stack.addresses.clone()).min(mapping.amounts.resident);
-            let mut amounts = Amounts { resident, anonymous: resident, ..Amounts::default() };
-            amounts.private_dirty = resident.min(mapping.amounts.private_dirty);
-            stack.amounts = amounts;
-            mapping.addresses.start = end;
-            mapping.amounts.resident -= resident;
-            mapping.amounts.private_dirty -= amounts.private_dirty;
-            mapping.amounts.anonymous = mapping.amounts.anonymous.saturating_sub(resident);
-            divided.push(stack);
-        }
-        divided.push(mapping);
-    }
-    divided
 }
 
 /// True if the mapping is one that the kernel makes in every process for itself.

@@ -81,12 +81,17 @@ pub(crate) struct Filler<'p> {
     page: u64,
     bytes: u64,
     chunks: u16,
+    /// The part of memory that was looked at last, and the number of resident pages of the heap
+    /// below it.
+    range: Range<u64>,
+    before: u64,
 }
 
 impl<'p> Filler<'p> {
     /// Begins with the page of an address.
     pub(crate) fn new(present: &'p PresentPages, start: u64) -> Filler<'p> {
-        Filler { present, fills: Fills::new(present, start), page: start / PAGE * PAGE, bytes: 0, chunks: 0 }
+        let (fills, page) = (Fills::new(present, start), start / PAGE * PAGE);
+        Filler { present, fills, page, bytes: 0, chunks: 0, range: 0..0, before: 0 }
     }
 
     /// Adds a chunk, which is above those before it, if it is in use.
@@ -121,11 +126,16 @@ impl<'p> Filler<'p> {
 
     /// Adds what is known of the page.
     fn flush(&mut self) {
-        let present = self.present.within(self.page..self.page + PAGE).next();
-        if present.is_some() && self.chunks > 0 {
-            let index = self.present.count_below(self.page).saturating_sub(self.fills.first) as usize;
+        if !self.range.contains(&self.page) {
+            self.range = self.present.within(self.page..u64::MAX).next().unwrap_or(0..0);
+            self.before = self.present.count_below(self.range.start).saturating_sub(self.fills.first);
+        }
+        if self.range.contains(&self.page) && self.chunks > 0 {
+            let index = (self.before + (self.page - self.range.start) / PAGE) as usize;
             let pages = &mut self.fills.pages;
-            pages.resize(pages.len().max(index + 1), PageFill::default());
+            if index >= pages.len() {
+                pages.resize(index + 1, PageFill::default());
+            }
             pages[index].add(self.bytes, self.chunks);
         }
         (self.bytes, self.chunks) = (0, 0);

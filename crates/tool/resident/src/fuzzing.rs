@@ -56,6 +56,9 @@ pub fn glibc(data: &[u8]) {
                 [arena.used, arena.cached, arena.fast, arena.free, arena.top, arena.bookkeeping, arena.unread];
             assert!(resident.iter().all(|piece| piece.resident <= piece.bytes), "{arena:?}");
         }
+        let sums = heap.page_use;
+        let kept = sums.empty.pages + sums.alone.pages + sums.sparse.pages;
+        assert!(kept <= sums.all.pages && sums.all.used <= sums.all.bytes(), "{sums:?}");
     }
 }
 

@@ -19,10 +19,12 @@ mod layout;
 mod memory;
 mod pages;
 mod process;
+mod process_pages;
 mod reader;
 mod scan;
 mod smaps;
 mod threads;
+mod zero_frames;
 mod zeroes;
 
 pub use self::account::{PartKind, ResidentMemory, ResidentPart};

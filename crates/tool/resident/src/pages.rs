@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use rustix::io::Errno;
 
 use crate::scan::{self, PageRegion};
+use crate::zero_frames::ZeroFrames;
 
 /// The size of a page in bytes. Only x86-64 is observed.
 pub(crate) const PAGE: u64 = 4096;
@@ -111,24 +112,33 @@ impl PresentCursor<'_> {
 #[derive(Debug)]
 pub(crate) struct PageMap {
     file: File,
-    /// True if the kernel tells pages of zeroes, which are not resident for it, from others. Known
-    /// after the first read.
-    pub(crate) knows_zeroes: bool,
+    /// True unless the kernel does not have PAGEMAP_SCAN. Known after the first read.
+    can_scan: bool,
+    /// The pages of zeroes, if the kernel cannot scan and tells this user.
+    zeroes: Option<ZeroFrames>,
 }
 
 impl PageMap {
     /// Opens the page map of a process, which takes the rights of a debugger.
     pub(crate) fn open(process: u32) -> io::Result<PageMap> {
-        Ok(PageMap { file: File::open(format!("/proc/{process}/pagemap"))?, knows_zeroes: true })
+        Ok(PageMap { file: File::open(format!("/proc/{process}/pagemap"))?, can_scan: true, zeroes: None })
+    }
+
+    /// True if pages of zeroes, which are not resident for the kernel, are told from others. Known
+    /// after the first read.
+    pub(crate) fn knows_zeroes(&self) -> bool {
+        self.can_scan || self.zeroes.is_some()
     }
 
     /// Adds the pages of a range of addresses that are resident. They have to be above those that
     /// were added before.
     pub(crate) fn read(&mut self, range: Range<u64>, pages: &mut PresentPages) -> io::Result<()> {
-        if self.knows_zeroes {
+        if self.can_scan {
             match self.scan(range.clone(), pages) {
                 // Kernels before 6.7 do not have the call.
-                Err(error) if is_unknown_call(&error) => self.knows_zeroes = false,
+                Err(error) if is_unknown_call(&error) => {
+                    (self.can_scan, self.zeroes) = (false, ZeroFrames::find(PAGE));
+                }
                 result => return result,
             }
         }
@@ -167,7 +177,7 @@ impl PageMap {
 
     /// Reads the entries of `/proc/PID/pagemap`: 8 bytes for each page. Bit 63 says that the page
     /// is present, which pages of zeroes are, too.
-    fn read_entries(&self, range: Range<u64>, pages: &mut PresentPages) -> io::Result<()> {
+    fn read_entries(&mut self, range: Range<u64>, pages: &mut PresentPages) -> io::Result<()> {
         const PRESENT: u64 = 1 << 63;
         let mut buffer = vec![0; 64 << 10];
         let mut start = range.start / PAGE * PAGE;
@@ -179,7 +189,8 @@ impl PageMap {
             }
             for entry in buffer[..read].chunks_exact(8) {
                 let entry = u64::from_le_bytes(entry.try_into().unwrap_or([0; 8]));
-                if entry & PRESENT != 0 {
+                let mut is_zero = || self.zeroes.as_mut().is_some_and(|zeroes| zeroes.has(entry, start / PAGE));
+                if entry & PRESENT != 0 && !is_zero() {
                     pages.push(start..start + PAGE);
                 }
                 start += PAGE;
@@ -239,9 +250,17 @@ mod tests {
         assert!((0..PAGES as u64).filter(|page| page % 4 == 0).all(is_there), "{pages:?}");
         // Huge pages would fill the gaps.
         let is_sparse = !is_there(2);
-        if map.knows_zeroes && is_sparse {
+        if map.knows_zeroes() && is_sparse {
             assert!(!(0..PAGES as u64).filter(|page| page % 4 == 1).any(is_there), "{pages:?}");
         }
+        let can_scan = std::mem::replace(&mut map.can_scan, false);
+        map.zeroes = ZeroFrames::find(PAGE);
+        if map.knows_zeroes() && can_scan {
+            let mut told = PresentPages::default();
+            map.read(range.clone(), &mut told).unwrap();
+            assert_eq!(told, pages);
+        }
+        map.zeroes = None;
         let mut entries = PresentPages::default();
         map.read_entries(range.clone(), &mut entries).unwrap();
         assert!(entries.bytes_within(range.clone()) >= pages.bytes_within(range), "{entries:?} {pages:?}");

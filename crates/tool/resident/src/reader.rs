@@ -7,7 +7,8 @@ use crate::pages::{PAGE, PresentPages};
 
 /// The most bytes that are read at once: 64 pages, which fit into a processor's second cache.
 const WINDOW: u64 = 64 * PAGE;
-/// The bytes that are read at once where memory is asked for here and there.
+/// The bytes that are read at once where memory is asked for here and there. From there on, windows
+/// become larger.
 const SMALL: u64 = 256;
 /// The distance within which two questions are taken to be about the same region. Reading the pages
 /// between them takes as long as two calls, about 1 µs.
@@ -59,12 +60,13 @@ impl<'m> WordReader<'m> {
     fn load(&mut self, address: u64) -> bool {
         let end = self.start + self.length;
         let is_near = (end..end.saturating_add(NEAR)).contains(&address);
-        let is_dense = self.length <= SMALL || self.words >= self.length / NEAR;
+        let is_dense = self.words >= self.length / NEAR;
         let start = address / 64 * 64;
-        let most = if is_near && is_dense { WINDOW } else { SMALL.min(PAGE - start % PAGE) };
+        let least = SMALL.min(PAGE - start % PAGE);
+        let most = if is_near && is_dense { (4 * self.length).clamp(least, WINDOW) } else { least };
         self.words = 0;
         // A page may have gone since the list was made: those before it can be read.
-        [most, SMALL.min(PAGE - start % PAGE)].into_iter().any(|most| self.read(start, most))
+        self.read(start, most) || self.read(start, least)
     }
 
     /// Reads up to `most` bytes from an address on, as far as the pages are there.

@@ -4,13 +4,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::ops::Range;
 
-use crate::pages::PAGE;
+use crate::pages::{PAGE, PresentPages};
 use crate::reader::WordReader;
+use crate::smaps::{Amounts, SystemMapping};
 
 /// The number of times that the kernel is asked for the stack pointer of a thread that runs.
 const TRIES: usize = 3;
 /// The bytes at the end of a stack in which the thread's own data are looked for.
 const END: u64 = 64 << 10;
+/// The bytes above a stack pointer in which they are looked for. A stack may lie in a mapping of
+/// many GiB, as coroutines' do.
+const SEARCHED: u64 = 16 << 20;
 /// The alignment of a thread's description, and its size in glibc 2.26 to 2.41, at most.
 const STEP: u64 = 64;
 const THREAD_SIZE: u64 = 0x940;
@@ -60,13 +64,44 @@ impl Threads {
     /// Returns the end of the stack in a mapping that goes on behind it: kernels before 6.7 make
     /// one mapping of a stack and other memory next to it. `None` if the stack is the whole
     /// mapping, or if no description of its thread is found, as for stacks of Go.
-    pub(crate) fn end_of_stack(&self, mapping: &Range<u64>, reader: &mut WordReader<'_>) -> Option<u64> {
+    fn end_of_stack(&self, mapping: &Range<u64>, reader: &mut WordReader<'_>) -> Option<u64> {
         let pointer = *self.stack_pointers.iter().find(|pointer| mapping.contains(pointer))?;
-        let parts: Vec<Range<u64>> = reader.present(pointer..mapping.end).collect();
-        let mut places = parts.into_iter().flat_map(|part| (part.start.next_multiple_of(STEP)..part.end).step_by(64));
+        let end = mapping.end.min(pointer.saturating_add(SEARCHED));
+        let parts: Vec<Range<u64>> = reader.present(pointer..end).collect();
+        let mut places =
+            parts.into_iter().flat_map(|part| (part.start.next_multiple_of(STEP)..part.end).step_by(STEP as usize));
         let thread = places.find(|&at| is_thread(reader, at))?;
         let end = thread.checked_add(THREAD_SIZE)?.next_multiple_of(PAGE);
         (end < mapping.end).then_some(end)
+    }
+
+    /// Divides the mappings that are the stack of a thread and go on behind it.
+    pub(crate) fn divide_stacks(
+        &self,
+        mappings: Vec<SystemMapping>,
+        pages: &PresentPages,
+        reader: &mut WordReader<'_>,
+    ) -> Vec<SystemMapping> {
+        let mut divided = Vec::with_capacity(mappings.len());
+        for mut mapping in mappings {
+            let may_be = mapping.is_private_memory() && mapping.is_writable && mapping.name.is_empty();
+            let end = if may_be { self.end_of_stack(&mapping.addresses, reader) } else { None };
+            if let Some(end) = end {
+                let mut stack = mapping.clone();
+                stack.addresses.end = end;
+                let resident = pages.bytes_within(stack.addresses.clone()).min(mapping.amounts.resident);
+                let mut amounts = Amounts { resident, anonymous: resident, ..Amounts::default() };
+                amounts.private_dirty = resident.min(mapping.amounts.private_dirty);
+                stack.amounts = amounts;
+                mapping.addresses.start = end;
+                mapping.amounts.resident -= resident;
+                mapping.amounts.private_dirty -= amounts.private_dirty;
+                mapping.amounts.anonymous = mapping.amounts.anonymous.saturating_sub(resident);
+                divided.push(stack);
+            }
+            divided.push(mapping);
+        }
+        divided
     }
 }
 

@@ -10,10 +10,10 @@ use crate::args::values::number;
 /// Reads the heap of glibc's malloc, or that of Heapledger's allocator, from the
 /// memory of the process, which needs no preparation and runs on meanwhile.
 ///
-/// Of glibc's heap, each character is a page or some neighbouring pages, by how much
-/// is in use on them: ▁▂▃▄▅▆▇█, and _ if nothing is. What is blank is not in memory.
-/// The table has a row for each arena: pages with nothing in use, and those with
-/// less than a quarter in use, which few blocks keep.
+/// Of glibc's heap, each character is a page or some neighbouring pages, by how
+/// much is in use on them: ▁▂▃▄▅▆▇█, and _ if nothing is. What is blank is not in
+/// memory. The table has a row for each arena, with the pages that have nothing in
+/// use, and those that have less than a quarter in use.
 ///
 /// Heapledger's allocator is shown run by run. A run has blocks of one size. The
 /// table has a row for each size; below it, each line is a chunk of 4 MiB, and each

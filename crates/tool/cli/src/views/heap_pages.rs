@@ -57,6 +57,24 @@ impl Cell {
     }
 }
 
+impl Line {
+    /// Returns a character for each cell, blanks for those without pages. With colours, each group
+    /// has its own.
+    fn text(&self, of: impl Fn(&Cell) -> char, has_colors: bool) -> String {
+        /// Blue, green, magenta, red, cyan and yellow.
+        const COLORS: [u32; 6] = [34, 32, 35, 31, 36, 33];
+        let length = self.cells.iter().rposition(|cell| cell.pages > 0).map_or(0, |last| last + 1);
+        let (mut text, mut group) = (String::new(), None);
+        for cell in &self.cells[..length] {
+            if has_colors && cell.pages > 0 && group.replace(cell.group) != Some(cell.group) {
+                text += &format!("\x1b[{}m", COLORS[cell.group as usize % COLORS.len()]);
+            }
+            text.push(if cell.pages > 0 { of(cell) } else { ' ' });
+        }
+        text + if group.is_some() { "\x1b[0m" } else { "" }
+    }
+}
+
 impl Lines {
     /// Returns the lines of a heap, of which at most `shown` are wanted: the more pages there are,
     /// the more of them are one cell.
@@ -156,11 +174,10 @@ pub(crate) fn print(heap: &HeapPages, of: &str, shown: usize, out: &mut Output) 
             let name = group.and_then(|group| heap.groups.get(group as usize)).map_or("", String::as_str);
             out.line(escape(name))?;
         }
-        let text = |of: fn(&Cell) -> char| line.cells.iter().map(of).collect::<String>();
-        let [fills, letters] = [text(level), text(|cell| if cell.pages > 0 { letter(cell.group) } else { ' ' })];
-        out.line(format_args!("{:>#14x}  {}", line.address, fills.trim_end()))?;
+        let has_colors = out.has_colors() && order.len() > 1;
+        out.line(format_args!("{:>#14x}  {}", line.address, line.text(level, has_colors)))?;
         if is_mixed {
-            out.line(format_args!("{:14}  {}", "", letters.trim_end()))?;
+            out.line(format_args!("{:14}  {}", "", line.text(|cell| letter(cell.group), has_colors)))?;
         }
     }
     out.dim_line(format_args!("a character is {}", counted(lines.scale, "page", "pages")))?;
@@ -178,10 +195,7 @@ fn letter(group: u32) -> char {
 /// Returns the character for the share of a cell's resident bytes that is in use.
 fn level(cell: &Cell) -> char {
     const LEVELS: [char; 9] = ['_', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    if cell.pages == 0 {
-        return ' ';
-    }
-    LEVELS[((cell.used * 8).div_ceil(cell.pages * PAGE)).min(8) as usize]
+    LEVELS[((cell.used * 8).div_ceil(cell.pages.max(1) * PAGE)).min(8) as usize]
 }
 
 #[cfg(test)]

@@ -155,7 +155,7 @@ fn is_chunk(reader: &mut WordReader<'_>, extent: &Extent, mut at: u64) -> bool {
         if extent.top.is_some() && size == end - at {
             return true;
         }
-        if word & IS_MAPPED != 0 || size < SIZE_MIN || size % 16 != 0 || size >= end - at {
+        if word & IS_MAPPED != 0 || size < SIZE_MIN || !size.is_multiple_of(16) || size >= end - at {
             return false;
         }
         // A freed chunk has its size at its end, too.

@@ -15,7 +15,7 @@ pub(crate) struct RssJson {
     /// The name of the program, at most 15 bytes of it.
     command: String,
     threads: u64,
-    /// Resident memory, as the kernel counts it (the sum of `smaps`, which is that of `smaps_rollup`).
+    /// Resident memory, as the kernel counts it (the sum of `smaps`, and so of `smaps_rollup`).
     bytes_resident: u64,
     /// The sum of the parts.
     bytes_found: u64,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::snapshots::Captured;
 
 fn page(number: u64, group: u32, used: u16) -> HeapPage {
     HeapPage { address: 0x10_0000 + number * PAGE, group, used, blocks: u16::from(used > 0) }
@@ -17,10 +18,23 @@ fn heap() -> HeapPages {
 fn each_page_is_a_cell_if_there_is_room() {
     let lines = Lines::of(&heap(), 40);
     assert_eq!((lines.scale, lines.more, lines.lines.len()), (1, 0, 2));
-    let text = |line: &Line| line.cells.iter().map(level).collect::<String>().trim_end().to_owned();
-    assert_eq!(text(&lines.lines[0]), "█_▁▄");
-    assert_eq!(text(&lines.lines[1]).trim_start(), "█▆▁");
+    let [first, second] = [&lines.lines[0], &lines.lines[1]];
+    assert_eq!(first.text(level, false), "█_▁▄");
+    assert_eq!(second.text(level, false).trim_start(), "█▆▁");
+    assert_eq!(first.text(|cell| letter(cell.group), true), "\x1b[34maa\x1b[32mb\x1b[34ma\x1b[0m");
     assert!(lines.are_mixed());
+}
+
+/// Pages of several owners in a line have letters, which the table explains.
+#[test]
+fn owners_have_letters() {
+    let printed = Captured::default();
+    print(&heap(), "recording", 40, &mut Output::into(printed.clone())).unwrap();
+    let text = String::from_utf8(printed.0.borrow().clone()).unwrap();
+    assert!(text.starts_with("recording: 28.0 KiB resident in the heap of a <test> allocator, 13.0 KiB"), "{text}");
+    assert!(text.contains(" a cache\n") && text.contains(" b a & b\n"), "{text}");
+    assert!(text.contains("0x100000  █_▁▄\n") && text.contains("                aaba\n"), "{text}");
+    assert!(text.ends_with("a character is 1 page\n"), "{text}");
 }
 
 #[test]
