@@ -22,8 +22,9 @@ use crate::{sandbox, sys};
 pub const SLOTS_BITS: u32 = 14;
 /// The logarithm of the bytes of a slot.
 pub const SLOT_LENGTH_BITS: u32 = 7;
-/// The multiplier of the hash: 2^64 divided by the golden ratio.
-pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The multiplier of the hash: 2^32 divided by the golden ratio. It is odd, and negative as a
+/// number of 32 bits.
+pub const MULTIPLIER: i32 = 0x9e37_79b9_u32.cast_signed();
 
 const SLOTS: usize = 1 << SLOTS_BITS;
 /// The most slots that are looked at for a thread. There are so few free ones then that more of
@@ -43,7 +44,7 @@ pub struct ThreadSlot {
     pub block: AtomicUsize,
     /// The stack pointer of the outermost call of a redirected entry.
     pub outermost: AtomicU64,
-    /// The site of that call.
+    /// The site of that call; it stays when `outermost` is 0 again.
     pub site: AtomicU64,
     /// The number of calls of redirected entries that the thread is in, without nested ones: those
     /// of signal handlers on other stacks may come on top. A call that was left by a jump stays. So
@@ -160,11 +161,28 @@ pub fn current() -> &'static ThreadSlot {
     }
 }
 
-/// Returns the slot of the calling thread, whose thread pointer is given; null if there is none.
+/// Returns the slot of the calling thread during a redirected call, without a search: the thunk has
+/// put its address below the return address. `sp` is the stack pointer of the call's caller.
+///
+/// # Safety
+///
+/// *In a call*: the thread is in a call of a redirected entry, and `sp` is the stack pointer that
+/// its caller has when the call has returned.
+#[inline(always)]
+pub unsafe fn of_call(sp: u64) -> &'static ThreadSlot {
+    let word = ptr::with_exposed_provenance::<usize>((sp as usize).wrapping_sub(16));
+    // SAFETY: by this function's `# Safety` the thread is in a call: until that returns, the word
+    // below its return address, which is on this thread's stack, has the address of a slot. Slots
+    // are in a static table, or `NO_SLOT`, and all their fields are atomic.
+    unsafe { &*ptr::with_exposed_provenance::<ThreadSlot>(word.read()) }
+}
+
+/// Returns the slot of the calling thread; null if there is none.
 /// Its words have been reset if they were those of another thread. Called by the thunk of
 /// redirected entries, if the first slot of the hash is not that of the thread, or has another id.
 #[cold]
-pub extern "C" fn enter(thread: usize) -> *const ThreadSlot {
+pub extern "C" fn enter() -> *const ThreadSlot {
+    let thread = arch::thread_pointer();
     let Some(slot) = find(thread) else { return ptr::null() };
     if ARE_IDS_WANTED.load(Ordering::Relaxed) && !sandbox::is_entered() {
         find_thread_ids();
@@ -250,10 +268,11 @@ fn thread_id(thread: usize, distance: usize) -> u32 {
     unsafe { ptr::with_exposed_provenance::<u32>(thread.wrapping_add(distance)).read_volatile() }
 }
 
-/// Returns the index of the first slot that may be a thread's.
+/// Returns the index of the first slot that may be a thread's: a hash of the lower half of the
+/// thread pointer, by which threads differ.
 #[inline(always)]
 fn index(thread: usize) -> usize {
-    ((thread as u64).wrapping_mul(MULTIPLIER) >> (64 - SLOTS_BITS)) as usize
+    ((thread as u32).wrapping_mul(MULTIPLIER.cast_unsigned()) >> (32 - SLOTS_BITS)) as usize
 }
 
 /// Finds the slot of a thread, or takes a free one. `None` if there is none nearby.

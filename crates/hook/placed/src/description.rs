@@ -16,13 +16,13 @@ use crate::start::PARAMETERS;
 #[used]
 pub static heapledger_placed: Description = Description {
     version: VERSION as u64,
-    thunk: heapledger_redirect::THUNK,
+    thunks: heapledger_redirect::THUNKS,
     parameters: (&raw const PARAMETERS).cast(),
     exec: exec::THUNK,
     mappings: sys::mappings::list(),
     slots: Slots {
         table: (&raw const thread_slots::TABLE).cast(),
-        multiplier: thread_slots::MULTIPLIER,
+        multiplier: thread_slots::MULTIPLIER.cast_unsigned() as u64,
         bits: thread_slots::SLOTS_BITS as u64,
         length: 1 << thread_slots::SLOT_LENGTH_BITS,
         inside_at: offset_of!(ThreadSlot, inside) as u64,

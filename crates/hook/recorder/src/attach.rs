@@ -15,9 +15,10 @@ use crate::process::Process;
 use crate::{session, verify};
 
 /// Closes the gate of this thread's block if the gate is open and the session is in its usual mode.
+/// `sp` is the stack pointer of the caller of an entry point: see [`thread::open_in_call`].
 #[inline(always)]
 pub(crate) fn enter_fast(sp: u64) -> Option<&'static mut ThreadBlock> {
-    let block = thread::open::<ThreadBlock>()?;
+    let block = thread::open_in_call::<ThreadBlock>(sp)?;
     // First, so that nobody takes the ring away once the page has been read: see `leave`.
     block.head.close(sp);
     if block.page().mode() != 0 {
@@ -25,6 +26,20 @@ pub(crate) fn enter_fast(sp: u64) -> Option<&'static mut ThreadBlock> {
         return None;
     }
     Some(block)
+}
+
+/// Does the same as [`enter`] during a call of an entry point, whose caller has this stack pointer:
+/// see [`thread::open_in_call`].
+#[inline(always)]
+pub(crate) fn enter_in_call(sp: u64) -> Option<&'static mut ThreadBlock> {
+    if let Some(block) = thread::open_in_call::<ThreadBlock>(sp) {
+        block.head.close(sp);
+        if block.is_joined() && block.is_announced {
+            return Some(block);
+        }
+        block.head.leave();
+    }
+    enter(sp)
 }
 
 /// Closes the gate of this thread's block, which then has a ring. `None` if the event must go to

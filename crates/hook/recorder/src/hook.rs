@@ -17,7 +17,7 @@ use heapledger_core::{Api, StackId};
 use heapledger_wire::event::{self, COMPACT_SIZE_END, Extended, ReallocOutcome, is_compact_address};
 
 use crate::accept::{Kind, ended_as_free, is_paused};
-use crate::attach::{enter, enter_fast};
+use crate::attach::{enter, enter_fast, enter_in_call};
 use crate::capture::{Heap, is_ignoring};
 use crate::common_ring::{write_allocation_to_common_ring, write_to_common_ring};
 use crate::session;
@@ -143,7 +143,7 @@ pub(crate) unsafe fn allocation(
     // SAFETY: `usable_size` requires a *live block*; this function's `# Safety` requires the same
     // of `address`.
     let usable = unsafe { usable_size(address) };
-    let Some(block) = enter(caller.sp()) else {
+    let Some(block) = enter_in_call(caller.sp()) else {
         return write_allocation_to_common_ring(api, address, size, alignment, count, usable);
     };
     if block.skips(Kind::Allocation) {
@@ -187,7 +187,8 @@ pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: C
 
 /// Records that `free(address)` is about to happen. `sp` is the caller's stack pointer, here and
 /// below: the word below it holds the return address, or another value that stays until the
-/// function returns.
+/// function returns. In a library that is placed into a program, the call is a redirected one:
+/// its thunk has put the thread's slot below that word.
 #[inline(always)]
 pub fn free(address: u64, sp: u64) {
     if !is_compact_address(address) || !record_before(sp, event::free(0, address)) {

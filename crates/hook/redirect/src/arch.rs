@@ -2,9 +2,9 @@
 
 mod x86_64;
 
-#[cfg(not(placed))]
-pub(crate) use x86_64::Allocated;
 #[cfg(placed)]
-pub use x86_64::THUNK;
+pub use x86_64::THUNKS;
 pub use x86_64::thunk_address;
-pub(crate) use x86_64::{Next, Registers, begin_outermost, frame_pointer, outermost, set_outermost, site};
+pub(crate) use x86_64::{
+    Allocated, Next, Registers, begin_outermost, frame_pointer, mark_again, outermost, set_outermost, site, unmark,
+};

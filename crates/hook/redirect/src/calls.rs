@@ -12,10 +12,8 @@ use heapledger_wire::redirection::{Site, Thunk};
 
 use crate::arch::{self, Next, Registers};
 
-#[cfg(not(placed))]
 mod plain;
 
-#[cfg(not(placed))]
 pub(crate) use plain::{aligned, calloc, free, malloc, new, realloc};
 
 /// The function that [`set_start`] has set.
@@ -214,20 +212,28 @@ impl Call<'_> {
     ///
     /// # Safety
     ///
-    /// See [`original`].
+    /// See [`original`] and [`call`].
     #[inline(always)]
     unsafe fn original(&self, function: u64, arguments: &Arguments) -> u64 {
-        // SAFETY: this function's `# Safety` is that of `original`.
-        let result = unsafe { original(function, arguments) };
-        self.mark_again();
-        result
+        // SAFETY: `original` and `mark_again` require what this function's `# Safety` gives.
+        unsafe {
+            let result = original(function, arguments);
+            self.mark_again();
+            result
+        }
     }
 
     /// Marks the thread again: while the allocator was at work, a signal handler on another stack
     /// may have made calls, which looked like outermost ones, and taken the mark away.
+    ///
+    /// # Safety
+    ///
+    /// See [`call`].
     #[inline(always)]
-    fn mark_again(&self) {
-        arch::set_outermost(self.mark, ptr::from_ref(self.site).expose_provenance() as u64);
+    unsafe fn mark_again(&self) {
+        // SAFETY: `arch::mark_again` requires the caller of a call that this thread is in: this
+        // function's `# Safety` gives that.
+        unsafe { arch::mark_again(self.caller, self.mark, ptr::from_ref(self.site).expose_provenance() as u64) };
     }
 
     /// Makes a call of a plain allocation of as many bytes as the first argument says. Returns the
@@ -255,10 +261,11 @@ impl Call<'_> {
     /// See [`call`]: the call has been made, with this many bytes.
     #[inline(always)]
     unsafe fn returned(&self, block: u64, size: u64) {
-        self.mark_again();
-        // SAFETY: the notifications require the live calling frame of this thread, which the thunk
-        // has passed, and a call that has been made as told: this function's `# Safety` gives that.
+        // SAFETY: `mark_again` and the notifications require the live calling frame of this thread,
+        // which the thunk has passed, and a call that has been made as told: this function's `#
+        // Safety` gives that.
         unsafe {
+            self.mark_again();
             match block {
                 0 => failed(Api::Malloc, size, [0, 0], self.caller),
                 _ => notify::malloc(pointer(block), size as usize, self.caller),

@@ -38,7 +38,7 @@ pub mod nesting;
 mod replace;
 
 #[cfg(all(placed, target_arch = "x86_64"))]
-pub use arch::THUNK;
+pub use arch::THUNKS;
 #[cfg(target_arch = "x86_64")]
 pub use arch::thunk_address;
 #[cfg(target_arch = "x86_64")]

@@ -100,7 +100,13 @@ pub enum Current<B> {
 /// Returns this thread's block.
 #[inline(always)]
 pub fn current<B: Block>() -> Current<B> {
-    match arch::thread_word() {
+    of_word(arch::thread_word())
+}
+
+/// Returns the block of a thread's word.
+#[inline(always)]
+fn of_word<B: Block>(word: usize) -> Current<B> {
+    match word {
         0 => Current::None,
         WORD_TORN_DOWN => Current::TornDown,
         word => match NonNull::new(core::ptr::with_exposed_provenance_mut(word)) {
@@ -114,7 +120,20 @@ pub fn current<B: Block>() -> Current<B> {
 /// [`Head::close`] before anything else in the block is used.
 #[inline(always)]
 pub fn open<B: Block>() -> Option<&'static mut B> {
-    let Current::Block(block) = current::<B>() else { return None };
+    open_if(current())
+}
+
+/// Does the same as [`open`] during a call of an entry point, whose caller has this stack pointer.
+/// In a library that is placed into a program, it must be a redirected call
+/// (`of_call` of `thread_slots` in `hook/core`).
+#[inline(always)]
+pub fn open_in_call<B: Block>(sp: u64) -> Option<&'static mut B> {
+    open_if(of_word(arch::thread_word_in_call(sp)))
+}
+
+#[inline(always)]
+fn open_if<B: Block>(current: Current<B>) -> Option<&'static mut B> {
+    let Current::Block(block) = current else { return None };
     // SAFETY: a thread's block is used by that thread alone. A signal handler that interrupts us
     // finds the gate closed and accesses the head only; the fields that it reads there are written
     // by the volatile store in `Head::close`.

@@ -1,7 +1,7 @@
 //! The parameters of the library that the recorder places into a program.
 //!
 //! The tool maps the library's segments in the program, and relocates them. The library exports one
-//! variable, the [`Description`], by which the tool finds the thunk to which redirected entries
+//! variable, the [`Description`], by which the tool finds the thunks to which redirected entries
 //! lead, and the place of the [`Parameters`]. The tool writes these before the program runs.
 
 use core::mem::offset_of;
@@ -17,8 +17,9 @@ pub const SYMBOL: &str = "heapledger_placed";
 pub struct Description {
     /// [`VERSION`](crate::VERSION).
     pub version: u64,
-    /// The thunk to which redirected entries lead.
-    pub thunk: unsafe extern "C" fn(),
+    /// The code with the thunks to which redirected entries lead: see
+    /// [`Thunk::first`](crate::redirection::Thunk::first).
+    pub thunks: unsafe extern "C" fn(),
     /// The memory for the parameters.
     pub parameters: *const Parameters,
     /// The function that makes the system call execve in the place of the program.
@@ -36,8 +37,9 @@ pub struct Description {
 /// A hash table of slots of threads, in which the tool looks whether a thread is inside of the
 /// library.
 ///
-/// A thread's slot is at the index `thread pointer * multiplier >> (64 - bits)`, or one of those
-/// that follow: the first that has the thread pointer as its first word, or 0.
+/// A thread's slot is at the index `thread pointer * multiplier >> (32 - bits)`, of which both
+/// factors and the product are taken modulo 2^32, or one of those that follow: the first that has
+/// the thread pointer as its first word, or 0.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Slots {
@@ -54,17 +56,17 @@ pub struct Slots {
 }
 
 impl Description {
-    /// See [`Description::THUNK_AT`]. Five words.
+    /// See [`Description::THUNKS_AT`]. Five words.
     pub const SLOTS_AT: u64 = offset_of!(Description, slots) as u64;
     /// The positions of fields in bytes.
-    pub const THUNK_AT: u64 = offset_of!(Description, thunk) as u64;
-    /// See [`Description::THUNK_AT`].
+    pub const THUNKS_AT: u64 = offset_of!(Description, thunks) as u64;
+    /// See [`Description::THUNKS_AT`].
     pub const PARAMETERS_AT: u64 = offset_of!(Description, parameters) as u64;
-    /// See [`Description::THUNK_AT`].
+    /// See [`Description::THUNKS_AT`].
     pub const EXEC_AT: u64 = offset_of!(Description, exec) as u64;
-    /// See [`Description::THUNK_AT`].
+    /// See [`Description::THUNKS_AT`].
     pub const LINKER_EVENT_AT: u64 = offset_of!(Description, linker_event) as u64;
-    /// See [`Description::THUNK_AT`].
+    /// See [`Description::THUNKS_AT`].
     pub const MAPPINGS_AT: u64 = offset_of!(Description, mappings) as u64;
 }
 

@@ -73,7 +73,7 @@ impl Thunk {
     ];
 
     /// The distance from the beginning of a thunk to that of the next one, in bytes.
-    pub const LENGTH: u64 = 64;
+    pub const LENGTH: u64 = 256;
 
     /// Returns the thunk for an entry that changes, or seems to its callers to change, every
     /// register that a call may change.
@@ -101,6 +101,12 @@ impl Thunk {
             }
             _ => Thunk::Other,
         }
+    }
+
+    /// Returns the address of the first thunk, from that of the code with the thunks: they begin at
+    /// the next multiple of [`Thunk::LENGTH`].
+    pub const fn first(code: u64) -> u64 {
+        code.next_multiple_of(Thunk::LENGTH)
     }
 
     /// Returns the thunk's address, from that of the first one.

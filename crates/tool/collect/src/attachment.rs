@@ -27,10 +27,10 @@ use std::time::{Duration, Instant};
 
 use heapledger_inject::{Caller, Image, InjectError, Loaded, Memory, Place, Threads};
 use heapledger_wire::placed::{Description, MAPPINGS_WORDS, Parameters, SYMBOL};
-use heapledger_wire::redirection::{Jump, Region};
+use heapledger_wire::redirection::{Jump, Region, Thunk};
 
 use crate::process;
-use crate::redirection::{self, PlacedCode, RunningPlan, STUB_LENGTH, is_stub};
+use crate::redirection::{self, PlacedCode, RunningPlan, STUB_LENGTH, is_placed_stub};
 use later::Later;
 
 pub(crate) use refusal::check;
@@ -127,10 +127,10 @@ impl Attachment {
         let choose = |base| {
             let found = image.load_with(base, |name| find_object.filter(|_| name == "_dl_find_object")).ok()?;
             let word = |field| found.word(found.at(description) + field);
-            let [thunk, exec, linker_event] =
-                [Description::THUNK_AT, Description::EXEC_AT, Description::LINKER_EVENT_AT].map(word);
+            let [thunks, exec, linker_event] =
+                [Description::THUNKS_AT, Description::EXEC_AT, Description::LINKER_EVENT_AT].map(word);
             loaded = Some(found);
-            Some(PlacedCode { thunk: thunk?, exec: exec?, linker_event: linker_event? })
+            Some(PlacedCode { thunk: Thunk::first(thunks?), exec: exec?, linker_event: linker_event? })
         };
         let plan = redirection::plan_running(thread, image.length(), find_object.is_none(), choose);
         let (Some(plan), Some(loaded)) = (plan, loaded) else { return Err(AttachError::NotExamined { pid }) };
@@ -151,7 +151,7 @@ impl Attachment {
             mapped: wanted.mapped.iter().map(|part| part.range.clone()).collect(),
             code: wanted.code(),
             jumps: plan.parts.jumps.clone(),
-            thunk: at(Description::THUNK_AT)?,
+            thunk: Thunk::first(at(Description::THUNKS_AT)?),
             later: Later::default(),
             list,
             slots,
@@ -366,7 +366,8 @@ impl SlotTable {
             memory.read(at, &mut word).map_or(0, |()| u64::from_ne_bytes(word))
         };
         let count = 1_u64 << self.bits;
-        let first = thread_pointer.wrapping_mul(self.multiplier) >> (64 - self.bits);
+        let product = (thread_pointer as u32).wrapping_mul(self.multiplier as u32);
+        let first = u64::from(product >> 32_u64.saturating_sub(self.bits).min(31));
         for step in 0..count {
             let slot = self.table + (first + step) % count * self.length;
             match word(slot) {
@@ -557,7 +558,7 @@ impl Change<'_> {
         let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
         let stub = self.address.wrapping_add(Jump::LENGTH as u64).wrapping_add_signed(distance);
         let mut code = [0; STUB_LENGTH];
-        rest == expected && memory.read(stub, &mut code).is_ok() && is_stub(&code)
+        rest == expected && memory.read(stub, &mut code).is_ok() && is_placed_stub(&code)
     }
 
     fn from_jump(jump: &Jump) -> Change<'_> {

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use heapledger_inject::{ExecStop, Image, InjectError, Tracee};
 use heapledger_wire::placed::{Parameters, SYMBOL};
-use heapledger_wire::redirection::{Jump, Region};
+use heapledger_wire::redirection::{Jump, Region, Thunk};
 use rustix::process::Pid;
 
 use crate::redirection::{self, Linking, Parts};
@@ -98,13 +98,15 @@ impl Placement<'_> {
         let mut loaded = image.load(base)?;
         let description = loaded.at(image.symbol(SYMBOL)?);
         let word = |index: u64| loaded.word(description + index * 8);
-        let (Some(version), Some(thunk), Some(parameters_at), Some(exec)) = (word(0), word(1), word(2), word(3)) else {
+        let (Some(version), Some(thunks), Some(parameters_at), Some(exec)) = (word(0), word(1), word(2), word(3))
+        else {
             return Err(PlacementError::OtherVersion);
         };
         if version != u64::from(heapledger_wire::VERSION) {
             return Err(PlacementError::OtherVersion);
         }
-        let mut parts = redirection::parts(pid, thunk, Linking::Static).ok_or(PlacementError::NoAllocator)?;
+        let mut parts =
+            redirection::parts(pid, Thunk::first(thunks), Linking::Static).ok_or(PlacementError::NoAllocator)?;
         if parts.entries == 0 {
             return Err(PlacementError::NoAllocator);
         }

@@ -29,8 +29,8 @@ use heapledger_wire::session::ENTRIES_UNKNOWN;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use maps::{Mapped, Mappings};
-pub(crate) use stubs::{STUB_LENGTH, is_stub};
-use stubs::{Stubs, Thunks};
+use stubs::{Library, Stubs};
+pub(crate) use stubs::{STUB_LENGTH, is_placed_stub};
 
 /// The most files whose allocators are kept.
 const FILES_MAX: usize = 4096;
@@ -175,8 +175,8 @@ enum User {
 }
 
 impl User {
-    fn thunks(self) -> Thunks {
-        if self == User::Placed { Thunks::Preserving } else { Thunks::All }
+    fn library(self) -> Library {
+        if self == User::Placed { Library::Placed } else { Library::Preload }
     }
 }
 
@@ -273,7 +273,7 @@ fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u6
                 let entries = || found.plan.patches.iter().filter(is_inside).map(|patch| patch.at.wrapping_add(bias));
                 own_code = entries().min().zip(entries().max()).map(|(first, last)| [first, last]);
             }
-            let mut stubs = Stubs::new(&found.plan, bias, thunk, user.thunks());
+            let mut stubs = Stubs::new(&found.plan, bias, thunk, user.library());
             let length = (stubs.length_max() as u64).next_multiple_of(PAGE_LENGTH);
             let is_full = regions.len() == REGIONS_MAX
                 || jumps.len() + found.plan.patches.len() > JUMPS_MAX

@@ -11,7 +11,9 @@
 //! Functions begin at symbols, at the addresses that are called, and where descriptions of
 //! neighbours begin. An address that is only mentioned, and code that nothing leads to, may be a
 //! function: it counts as one if it returns with everything as it was, and if its code contradicts
-//! no other rule.
+//! no other rule. A function that never returns cannot be checked so: an address that is mentioned
+//! counts as one if it also begins by saving registers of its caller, and one that another function
+//! calls counts as one.
 
 mod code;
 mod effect;
@@ -23,7 +25,7 @@ mod value;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
 
 use crate::described::{Described, Elf};
 use code::Code;
@@ -37,7 +39,14 @@ const BUDGET_MIN: u64 = 1 << 20;
 const BUDGET_PER_BYTE: u64 = 64;
 /// The most times that all functions are followed.
 const ROUNDS_MAX: usize = 4;
-/// The most places of such code.
+/// The fewest registers that a function saves which never returns and is only mentioned.
+const SAVED_MIN: usize = 3;
+/// The registers that a function leaves alone, or saves (System V psABI).
+const SAVED_REGISTERS: [Register; 6] =
+    [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
+/// The number of instructions at the beginning of a function among which it saves registers.
+const BEGINNING: usize = 16;
+/// The most places of the code to which a signal handler returns.
 const SIGNAL_RETURNS_MAX: usize = 16;
 /// The code to which a signal handler returns: `mov $15, %rax` or `mov $15, %eax`, then `syscall`.
 /// Number 15 is `rt_sigreturn`.
@@ -148,6 +157,17 @@ fn search(code: &mut Code<'_>, covered: &[Described]) {
     code.references.extend(references);
 }
 
+/// The reason to look for a function at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lead {
+    /// A call in another function.
+    Called,
+    /// A number in code or data.
+    Mentioned,
+    /// Nothing that is known.
+    None,
+}
+
 /// The functions of a file.
 #[derive(Debug, Default)]
 struct Functions {
@@ -213,10 +233,13 @@ impl Functions {
 
     /// Follows what may be functions because their addresses are mentioned.
     fn follow_likely(&mut self, code: &Code<'_>, is_uncovered: &impl Fn(u64) -> bool) {
-        let mut work: Vec<u64> = self.references.iter().copied().filter(|&address| is_uncovered(address)).collect();
-        work.sort_unstable_by(|a, b| b.cmp(a));
-        while let Some(start) = work.pop() {
-            work.extend(self.try_function(start, code).into_iter().filter(|&address| is_uncovered(address)));
+        // The last one is first: then it is known where a function ends whose last call does not
+        // return.
+        let references = self.references.iter().filter(|&&address| is_uncovered(address));
+        let mut work: Vec<(u64, Lead)> = references.map(|&address| (address, Lead::Mentioned)).collect();
+        while let Some((start, lead)) = work.pop() {
+            let others = self.try_function(start, lead, code);
+            work.extend(others.into_iter().filter(|&(address, _)| is_uncovered(address)));
         }
     }
 
@@ -240,9 +263,9 @@ impl Functions {
                 }
                 let is_padding = matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
                 if is_behind_end && !is_padding && !inner.contains(&at) {
-                    let mut work = vec![at];
-                    while let Some(start) = work.pop() {
-                        work.extend(self.try_function(start, code));
+                    let mut work = vec![(at, Lead::None)];
+                    while let Some((start, lead)) = work.pop() {
+                        work.extend(self.try_function(start, lead, code));
                     }
                     if self.known.contains_key(&at) {
                         continue;
@@ -259,14 +282,20 @@ impl Functions {
     }
 
     /// Follows what may be a function, and keeps it if it is one. Returns other addresses that may
-    /// be.
-    fn try_function(&mut self, start: u64, code: &Code<'_>) -> Vec<u64> {
+    /// be, and what leads to them.
+    fn try_function(&mut self, start: u64, lead: Lead, code: &Code<'_>) -> Vec<(u64, Lead)> {
         if self.known.contains_key(&start) || self.followed.contains_key(&start) {
             return Vec::new();
         }
         let function = follow(start, self.context(code, false)).filter(|function| {
             let agrees = |row: &Row| self.known.get(&row.start).is_none_or(|known| known == row);
-            function.returns && !function.is_left_open && !function.uses_callers && function.rows.iter().all(agrees)
+            let begins_here = || match lead {
+                Lead::Called => true,
+                Lead::Mentioned => saved(code, start) >= SAVED_MIN,
+                Lead::None => false,
+            };
+            let is_whole = function.returns || !function.may_return && begins_here();
+            is_whole && !function.is_left_open && !function.uses_callers && function.rows.iter().all(agrees)
         });
         let Some(function) = function else {
             self.followed.insert(start, None);
@@ -276,8 +305,10 @@ impl Functions {
             enter(&mut self.known, *row);
         }
         self.starts.insert(start);
-        let others = function.calls.iter().chain(&function.references);
-        let others = others.copied().filter(|address| !self.followed.contains_key(address)).collect();
+        // The one that is popped first is called.
+        let mentioned = function.references.iter().map(|&address| (address, Lead::Mentioned));
+        let others = mentioned.chain(function.calls.iter().map(|&address| (address, Lead::Called)));
+        let others = others.filter(|(address, _)| !self.followed.contains_key(address)).collect();
         self.followed.insert(start, Some(function));
         others
     }
@@ -301,6 +332,23 @@ impl Functions {
         }
         kept
     }
+}
+
+/// Returns the number of registers that code saves at its beginning, of those that functions leave
+/// alone.
+fn saved(code: &Code<'_>, start: u64) -> usize {
+    let Some((section, bytes)) = code.section(start) else { return 0 };
+    let bytes = bytes.get((start - section) as usize..).unwrap_or(&[]);
+    let mut saved = BTreeSet::new();
+    for instruction in Decoder::with_ip(64, bytes, start, DecoderOptions::NONE).iter().take(BEGINNING) {
+        if instruction.flow_control() != FlowControl::Next {
+            break;
+        }
+        if instruction.mnemonic() == Mnemonic::Push && SAVED_REGISTERS.contains(&instruction.op0_register()) {
+            saved.insert(instruction.op0_register() as usize);
+        }
+    }
+    saved.len()
 }
 
 /// Enters the rule of an instruction. If another one is known, none is certain.

@@ -7,6 +7,9 @@ use core::sync::atomic::AtomicU32;
 
 use super::Countdown;
 
+mod preserved;
+mod thread_words;
+
 /// System call numbers used by Heapledger.
 #[allow(missing_docs, reason = "the names are the kernel's")]
 pub mod nr {

@@ -1,38 +1,10 @@
-//! x86-64: initial-exec TLS words, declared in assembly as those of `hook/thread` are.
+//! x86-64: initial-exec TLS words, and accesses to memory.
 
-use core::arch::{asm, global_asm};
+use core::arch::asm;
 
-global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
-    ".globl heapledger_checks",
-    ".hidden heapledger_checks",
-    ".type heapledger_checks, @object",
-    ".size heapledger_checks, 128",
-    ".p2align 4",
-    "heapledger_checks:",
-    ".zero 128",
-    ".popsection",
-);
+use heapledger_core::define_thread_words;
 
-/// Returns this thread's word at an offset, a multiple of 8 below 128. The word is 0 at the start
-/// of every thread.
-#[inline(always)]
-pub(crate) fn word<const OFFSET: usize>() -> usize {
-    const { assert!(OFFSET < 128 && OFFSET.is_multiple_of(8)) };
-    let word: usize;
-    // SAFETY: reads this thread's copy of a variable declared above, by the initial-exec sequence
-    // of the x86-64 TLS ABI.
-    unsafe {
-        asm!(
-            "mov {word}, qword ptr [rip + heapledger_checks@GOTTPOFF]",
-            "mov {word}, qword ptr fs:[{word} + {offset}]",
-            word = out(reg) word,
-            offset = const OFFSET,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    word
-}
+define_thread_words!("heapledger_checks", 128, pub(crate) word, pub(crate) set_word);
 
 /// Reads eight bytes that another thread may be writing.
 ///
@@ -61,23 +33,5 @@ pub(crate) fn prefetch(address: *const u8) {
     // SAFETY: a hint, which has no effect on memory, whatever the address.
     unsafe {
         asm!("prefetcht0 byte ptr [{address}]", address = in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-}
-
-/// Sets the word.
-#[inline(always)]
-pub(crate) fn set_word<const OFFSET: usize>(word: usize) {
-    const { assert!(OFFSET < 128 && OFFSET.is_multiple_of(8)) };
-    // SAFETY: writes this thread's copy of a variable declared above, which only these functions
-    // access.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + heapledger_checks@GOTTPOFF]",
-            "mov qword ptr fs:[{at} + {offset}], {word}",
-            at = out(reg) _,
-            word = in(reg) word,
-            offset = const OFFSET,
-            options(nostack, preserves_flags),
-        );
     }
 }

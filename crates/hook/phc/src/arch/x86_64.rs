@@ -1,63 +1,15 @@
 //! x86-64: the thread's words, the fast path of allocations, and the entry of the fault handler.
 
-use core::arch::{asm, global_asm, naked_asm};
+use core::arch::{asm, naked_asm};
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 
+use heapledger_core::define_thread_words;
 use heapledger_core::hooks::{Functions, Pointer};
 
 use crate::{replace, signals};
 
-// Initial-exec TLS words, declared in assembly as those of `hook/thread` are.
-global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
-    ".globl heapledger_phc",
-    ".hidden heapledger_phc",
-    ".type heapledger_phc, @object",
-    ".size heapledger_phc, 32",
-    ".p2align 4",
-    "heapledger_phc:",
-    ".zero 32",
-    ".popsection",
-);
-
-/// Returns this thread's word at an offset, a multiple of 8 below 32. The word is 0 at the start of
-/// every thread.
-#[inline(always)]
-pub(crate) fn word<const OFFSET: usize>() -> usize {
-    const { assert!(OFFSET < 32 && OFFSET.is_multiple_of(8)) };
-    let word: usize;
-    // SAFETY: reads this thread's copy of a variable declared above, by the initial-exec sequence
-    // of the x86-64 TLS ABI.
-    unsafe {
-        asm!(
-            "mov {word}, qword ptr [rip + heapledger_phc@GOTTPOFF]",
-            "mov {word}, qword ptr fs:[{word} + {offset}]",
-            word = out(reg) word,
-            offset = const OFFSET,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    word
-}
-
-/// Sets the word.
-#[inline(always)]
-pub(crate) fn set_word<const OFFSET: usize>(word: usize) {
-    const { assert!(OFFSET < 32 && OFFSET.is_multiple_of(8)) };
-    // SAFETY: writes this thread's copy of a variable declared above, which only this module
-    // accesses.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + heapledger_phc@GOTTPOFF]",
-            "mov qword ptr fs:[{at} + {offset}], {word}",
-            at = out(reg) _,
-            word = in(reg) word,
-            offset = const OFFSET,
-            options(nostack, preserves_flags),
-        );
-    }
-}
+define_thread_words!("heapledger_phc", 32, pub(crate) word, pub(crate) set_word);
 
 /// Returns the distance of the first word from the thread pointer, which is the same in each
 /// thread.

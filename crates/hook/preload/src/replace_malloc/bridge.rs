@@ -11,6 +11,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use heapledger_core::{restore_vectors, save_vectors};
 use heapledger_interpose::next::Objects;
 
 use super::{Init, Table};
@@ -83,25 +84,11 @@ pub unsafe extern "C" fn get_bridge() {
         "push r9",
         "push rax",
         "sub rsp, 128",
-        "movups [rsp], xmm0",
-        "movups [rsp + 16], xmm1",
-        "movups [rsp + 32], xmm2",
-        "movups [rsp + 48], xmm3",
-        "movups [rsp + 64], xmm4",
-        "movups [rsp + 80], xmm5",
-        "movups [rsp + 96], xmm6",
-        "movups [rsp + 112], xmm7",
+        save_vectors!(),
         "mov rdi, [rsp + 184]",
         "call {other_definition}",
         "mov r11, rax",
-        "movups xmm0, [rsp]",
-        "movups xmm1, [rsp + 16]",
-        "movups xmm2, [rsp + 32]",
-        "movups xmm3, [rsp + 48]",
-        "movups xmm4, [rsp + 64]",
-        "movups xmm5, [rsp + 80]",
-        "movups xmm6, [rsp + 96]",
-        "movups xmm7, [rsp + 112]",
+        restore_vectors!(),
         "add rsp, 128",
         "pop rax",
         "pop r9",

@@ -1,7 +1,6 @@
 //! x86-64: a thread's words for the outermost call, and what thunks and calls pass to each other.
 
 mod preserving;
-#[cfg(not(placed))]
 mod thunks;
 #[cfg(placed)]
 #[path = "x86_64/placed_words.rs"]
@@ -10,10 +9,9 @@ mod words;
 mod words;
 
 #[cfg(placed)]
-pub use preserving::{THUNK, thunk_address};
-#[cfg(not(placed))]
+pub use thunks::THUNKS;
 pub use thunks::thunk_address;
-pub(crate) use words::{begin_outermost, frame_pointer, outermost, set_outermost, site};
+pub(crate) use words::{begin_outermost, frame_pointer, mark_again, outermost, set_outermost, site, unmark};
 
 /// The registers of a call of a redirected entry, as the thunk saves them.
 #[derive(Debug)]
@@ -24,6 +22,7 @@ pub(crate) struct Registers {
     /// The arguments, from the first to the sixth.
     pub(crate) arguments: [u64; 6],
     r10: u64,
+    /// r11; in a library that is placed into a program, the address of the thread's slot.
     r11: u64,
     /// The return address of the call.
     pub(crate) return_address: u64,
@@ -47,7 +46,6 @@ pub(crate) struct Next {
 }
 
 /// The result of [`calls::new`](crate::calls::new): returned in rax and rdx.
-#[cfg(not(placed))]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Allocated {

@@ -5,12 +5,12 @@ use core::sync::atomic::Ordering;
 
 use heapledger_core::Api;
 use heapledger_core::hooks::dispatch_path::REQUESTED;
-use heapledger_core::hooks::{Caller, dispatch, notify};
+use heapledger_core::hooks::{Caller, notify};
 use heapledger_wire::redirection::Site;
 #[cfg(doc)]
 use heapledger_wire::redirection::Thunk;
 
-use super::{Call, failed, pointer, prepare};
+use super::{Call, failed, is_own_code, is_started, pointer, prepare};
 use crate::arch::{self, Allocated};
 
 /// Defines a function that thunks lead to. The usual path saves no register for what may have to be
@@ -56,7 +56,7 @@ unsafe fn make_malloc(a: u64, b: u64, c: u64, slot: u64, rbp: u64, site: &Site) 
     unsafe {
         let block = few(site.original, a, b, c);
         call.returned(block, a);
-        arch::set_outermost(0, 0);
+        arch::unmark();
         block
     }
 }
@@ -75,16 +75,17 @@ outermost! {
 /// See [`free`].
 #[inline(always)]
 unsafe fn make_free(a: u64, b: u64, c: u64, slot: u64, rbp: u64, site: &Site) {
-    // SAFETY: the notification requires the live calling frame of this thread, which the thunk has
-    // passed, and a call that is about to be made: it is, just below. `few` requires the arguments
-    // of the call, of which these kinds have three at most.
+    // SAFETY: the word at `slot` is the return address, on this thread's stack. The notification
+    // requires the live calling frame of this thread, which the thunk has passed, and a call that
+    // is about to be made: it is, just below. `few` requires the arguments of the call, of which
+    // these kinds have three at most.
     unsafe {
-        if a != 0 {
+        if a != 0 && !is_own_code(ptr::with_exposed_provenance::<u64>(slot as usize).read()) {
             notify::free(pointer(a), Caller { slot, rbp });
         }
         few(site.original, a, b, c);
     }
-    arch::set_outermost(0, 0);
+    arch::unmark();
 }
 
 outermost! {
@@ -109,7 +110,7 @@ unsafe fn make_new(size: u64, slot: u64, rbp: u64, site: &Site) -> Allocated {
     unsafe {
         let block = few(site.nothrow, size, ptr::from_ref(site).expose_provenance() as u64, 0);
         call.returned(block, size);
-        arch::set_outermost(0, 0);
+        arch::unmark();
         Allocated { block, pass: site.pass }
     }
 }
@@ -140,7 +141,7 @@ unsafe fn make_calloc(count: u64, each: u64, c: u64, slot: u64, rbp: u64, site: 
             0 => failed(Api::Calloc, count.saturating_mul(each), [0, count], call.caller),
             _ => notify::calloc(pointer(block), count as usize, each as usize, call.caller),
         }
-        arch::set_outermost(0, 0);
+        arch::unmark();
         block
     }
 }
@@ -174,7 +175,7 @@ unsafe fn make_realloc(old: u64, size: u64, c: u64, d: u64, slot: u64, rbp: u64,
         let block = core::mem::transmute::<*const (), Function>(original)(old, size, c, d);
         call.mark_again();
         notify::realloc_ends(pointer(old), pointer(block), size as usize, call.caller);
-        arch::set_outermost(0, 0);
+        arch::unmark();
         block
     }
 }
@@ -205,7 +206,7 @@ unsafe fn make_aligned(size: u64, alignment: u64, c: u64, slot: u64, rbp: u64, s
                 notify::aligned(Api::AlignedAlloc, pointer(block), alignment as usize, size as usize, call.caller);
             }
         }
-        arch::set_outermost(0, 0);
+        arch::unmark();
         block
     }
 }
@@ -213,7 +214,7 @@ unsafe fn make_aligned(size: u64, alignment: u64, c: u64, slot: u64, rbp: u64, s
 /// True if nothing has to be done before a call is made.
 #[inline(always)]
 fn is_prepared() -> bool {
-    dispatch::functions().is_some() && REQUESTED.load(Ordering::Relaxed) == 0
+    is_started() && REQUESTED.load(Ordering::Relaxed) == 0
 }
 
 /// Calls a function of the allocator that takes at most three arguments.

@@ -6,6 +6,11 @@ pub(crate) fn thread_word() -> usize {
 }
 
 #[inline(always)]
+pub(crate) fn thread_word_in_call(_: u64) -> usize {
+    0
+}
+
+#[inline(always)]
 pub(crate) fn set_thread_word(_: usize) {}
 
 #[inline(always)]

@@ -2,12 +2,19 @@
 
 use core::sync::atomic::Ordering;
 
-use heapledger_core::thread_slots::current;
+use heapledger_core::thread_slots::{current, of_call};
 
 /// Returns this thread's word for its block: 0 at the start of every thread.
 #[inline(always)]
 pub(crate) fn thread_word() -> usize {
     current().block.load(Ordering::Relaxed)
+}
+
+/// Returns this thread's word for its block, during a redirected call: `sp` is that of its caller.
+#[inline(always)]
+pub(crate) fn thread_word_in_call(sp: u64) -> usize {
+    // SAFETY: `of_call` requires *in a call*: see `open_in_call`.
+    unsafe { of_call(sp) }.block.load(Ordering::Relaxed)
 }
 
 /// Sets this thread's word for its block.

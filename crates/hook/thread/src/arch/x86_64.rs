@@ -1,22 +1,8 @@
-//! x86-64: two initial-exec TLS words, declared in assembly because stable Rust has no
-//! `#[thread_local]`.
-//!
-//! Initial-exec means that an access takes two instructions and never calls `__tls_get_addr`, which
-//! may allocate. The price is 16 bytes of the static TLS space of every thread.
+//! x86-64: two initial-exec TLS words.
 
-use core::arch::{asm, global_asm};
+use heapledger_core::define_thread_words;
 
-global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
-    ".globl heapledger_thread",
-    ".hidden heapledger_thread",
-    ".type heapledger_thread, @object",
-    ".size heapledger_thread, 16",
-    ".p2align 4",
-    "heapledger_thread:",
-    ".zero 16",
-    ".popsection",
-);
+define_thread_words!("heapledger_thread", 16, word, set_word);
 
 /// The offset of the word for the thread's block.
 const BLOCK: usize = 0;
@@ -27,6 +13,12 @@ const CONTEXTS: usize = 8;
 #[inline(always)]
 pub(crate) fn thread_word() -> usize {
     word::<BLOCK>()
+}
+
+/// Returns this thread's word for its block, during a call whose caller has this stack pointer.
+#[inline(always)]
+pub(crate) fn thread_word_in_call(_: u64) -> usize {
+    thread_word()
 }
 
 /// Sets this thread's word for its block.
@@ -45,37 +37,4 @@ pub(crate) fn contexts_word() -> usize {
 #[inline(always)]
 pub(crate) fn set_contexts_word(word: usize) {
     set_word::<CONTEXTS>(word);
-}
-
-#[inline(always)]
-fn word<const OFFSET: usize>() -> usize {
-    let word: usize;
-    // SAFETY: reads this thread's copy of a variable declared above, by the initial-exec sequence
-    // of the x86-64 TLS ABI.
-    unsafe {
-        asm!(
-            "mov {word}, qword ptr [rip + heapledger_thread@GOTTPOFF]",
-            "mov {word}, qword ptr fs:[{word} + {offset}]",
-            word = out(reg) word,
-            offset = const OFFSET,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    word
-}
-
-#[inline(always)]
-fn set_word<const OFFSET: usize>(word: usize) {
-    // SAFETY: writes this thread's copy of a variable declared above, which only these functions
-    // access.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + heapledger_thread@GOTTPOFF]",
-            "mov qword ptr fs:[{at} + {offset}], {word}",
-            at = out(reg) _,
-            word = in(reg) word,
-            offset = const OFFSET,
-            options(nostack, preserves_flags),
-        );
-    }
 }

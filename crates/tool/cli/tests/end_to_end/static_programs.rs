@@ -8,7 +8,8 @@ use std::process::Command;
 
 use crate::command::comparable;
 use crate::harness::{
-    Build, Job, Recording, Scratch, build, exited, heapledger, installed, number, plain_command, skipped,
+    Build, Job, Recording, Scratch, build, exited, heapledger, installed, number, plain_command, shared_library,
+    skipped,
 };
 use crate::stacks::stacks;
 use crate::truth::agrees;
@@ -58,6 +59,26 @@ fn every_call_of_a_static_program() {
     // Position-independent: the recorder is there before the program has relocated itself.
     let independent = compiled("mix", "mix.independent", &["cc", "-static-pie", "-fPIE"]);
     agrees(|work| job(&independent, work), "20000");
+}
+
+/// Every form of `operator new`, from allocators with operators of their own: one that fails throws
+/// through frames of the program alone.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn operators_of_static_allocators() {
+    if installed("c++").is_none() {
+        return;
+    }
+    for name in ["libjemalloc.a", "libtcmalloc_minimal.a"] {
+        let Some(library) = shared_library(name) else { continue };
+        let program = directory().join(format!("operators_{name}"));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/programs/operators.cpp");
+        let mut compiler = plain_command("c++");
+        compiler.args(["-std=c++17", "-O1", "-g", "-fno-builtin", "-pthread", "-static"]).arg(source);
+        compiler.args(["-Wl,--whole-archive".as_ref(), library.as_os_str(), "-Wl,--no-whole-archive".as_ref()]);
+        succeeds(compiler.args(["-ldl", "-lm", "-o"]).arg(&program));
+        agrees(|work| job(&program, work), "300");
+    }
 }
 
 #[test]
@@ -307,6 +328,8 @@ fn a_stripped_busybox() {
     let (_, recording) =
         Job::new([busybox.to_str().unwrap(), "awk", "BEGIN { for (i = 0; i < 9999; i++) a[i] = i }"]).both(&scratch);
     assert!(recording.assert_whole().total("allocations") > 9999, "{recording:?}");
+    // `main` and the applet never return, and nothing but numbers leads to either.
+    assert_eq!(recording.total("stacks_dropped"), 0, "{recording:?}");
 }
 
 /// Programs that a static one executes are recorded, whatever they are: by a shell that forks, by

@@ -17,7 +17,7 @@ fn the_first_stack_is_known() {
 #[test]
 fn threads_are_found_in_the_table() {
     const INSIDE_AT: usize = 8;
-    let (multiplier, bits, length) = (1_u64 << 60, 4, 16);
+    let (multiplier, bits, length) = (1_u64 << 28, 4, 16);
     let mut table = vec![0_u8; 16 * length as usize];
     let mut enter = |index: usize, thread: u64, inside: u64| {
         let slot = index * length as usize;

@@ -3,7 +3,8 @@
 //! ```text
 //! 0   addresses of the library's thunks, in the order of `Thunk`
 //! 64  stub:  push r11, for the first thunk only; lea r11, [site]; jmp [address of its thunk]
-//!     pass:  pop r11, likewise
+//!     mark:  ud2, for a library that is placed into a program
+//!     pass:  pop r11, for the first thunk only
 //!     original: the displaced instructions, and a jump to those behind
 //!     site, at the next multiple of 8
 //! ```
@@ -21,29 +22,36 @@ const POP: [u8; 2] = [0x41, 0x5b];
 const LOAD: [u8; 3] = [0x4c, 0x8d, 0x1d];
 /// `jmp [rip + …]`, without the four bytes of its displacement.
 const JUMP: [u8; 2] = [0xff, 0x25];
+/// The most bytes of a jump to a thunk. One that is near is reached by a direct jump.
+const JUMP_MAX: usize = JUMP.len() + 4;
+/// `ud2`, which is never run. It tells stubs that lead to a placed library from others.
+const MARK: [u8; 2] = [0x0f, 0x0b];
 /// The most bytes of a stub before its trampoline.
-const BEFORE_ORIGINAL_MAX: usize = PUSH.len() + LOAD.len() + 4 + JUMP.len() + 4 + POP.len();
+const BEFORE_ORIGINAL_MAX: usize = STUB_LENGTH + POP.len();
 /// The bytes before the first stub.
 const HEAD: usize = Thunk::ALL.len() * 8;
 
-/// The bytes of a stub for [`Thunk::Preserving`] before the instructions of its entry.
-pub(crate) const STUB_LENGTH: usize = BEFORE_ORIGINAL_MAX - POP.len();
+/// The bytes of a stub that [`is_placed_stub`] looks at.
+pub(crate) const STUB_LENGTH: usize = PUSH.len() + LOAD.len() + 4 + JUMP_MAX + MARK.len();
 
-/// True for the code of a stub for [`Thunk::Preserving`], as [`Stubs::place`] makes it, and for
-/// those of stubs for the system call execve and for the dynamic linker.
-pub(crate) fn is_stub(code: &[u8; STUB_LENGTH]) -> bool {
-    matches!(code, [0x41, 0x53, 0x4c, 0x8d, 0x1d, _, _, _, _, 0xff, 0x25, ..])
-        || exec::is_stub(code)
-        || linker::is_stub(code)
+/// True for the code of a stub that leads to a library placed into a program, as [`Stubs::place`]
+/// makes it, and for those of stubs for the system call execve and for the dynamic linker.
+pub(crate) fn is_placed_stub(code: &[u8; STUB_LENGTH]) -> bool {
+    let stub = code.strip_prefix(&PUSH).unwrap_or(code);
+    let is_entry = stub.first_chunk::<15>().is_some_and(|stub| {
+        let [0x4c, 0x8d, 0x1d, _, _, _, _, jump @ ..] = stub else { return false };
+        matches!(jump, [0xff, 0x25, _, _, _, _, 0x0f, 0x0b] | [0xe9, _, _, _, _, 0x0f, 0x0b, _])
+    });
+    is_entry || exec::is_stub(code) || linker::is_stub(code)
 }
 
-/// The thunks that a library has.
+/// The library to whose thunks stubs lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Thunks {
-    /// All, as the preload library has.
-    All,
-    /// [`Thunk::Preserving`] only, as a library that is placed into a program.
-    Preserving,
+pub(super) enum Library {
+    /// The preload library.
+    Preload,
+    /// The library that is placed into programs.
+    Placed,
 }
 
 /// The stubs of one allocator in one process.
@@ -52,7 +60,7 @@ pub(super) struct Stubs<'a> {
     plan: &'a Plan,
     bias: u64,
     thunk: u64,
-    thunks: Thunks,
+    library: Library,
 }
 
 /// A stub that has its place. All offsets are those of bytes from the beginning of the region.
@@ -67,8 +75,8 @@ struct Stub<'a> {
 impl<'a> Stubs<'a> {
     /// Prepares stubs for a module with this bias, which lead to the thunks. `thunk` is the address
     /// of the first one.
-    pub(super) fn new(plan: &'a Plan, bias: u64, thunk: u64, thunks: Thunks) -> Stubs<'a> {
-        Stubs { plan, bias, thunk, thunks }
+    pub(super) fn new(plan: &'a Plan, bias: u64, thunk: u64, library: Library) -> Stubs<'a> {
+        Stubs { plan, bias, thunk, library }
     }
 
     /// Returns the most bytes that the stubs have.
@@ -109,23 +117,34 @@ impl<'a> Stubs<'a> {
     /// Appends a stub, with room for its site. `None` if the entry's instructions cannot be moved
     /// there.
     fn push(&self, patch: &'a Patch, code: &mut Vec<u8>, address: u64) -> Option<Stub<'a>> {
-        let is_fast = patch.clobbers_all && self.thunks == Thunks::All;
-        let thunk = if is_fast { Thunk::of(patch.entry.kind) } else { Thunk::Preserving };
+        let thunk = if patch.clobbers_all { Thunk::of(patch.entry.kind) } else { Thunk::Preserving };
         let (push, pop) = if thunk == Thunk::Preserving { (&PUSH[..], &POP[..]) } else { (&[][..], &[][..]) };
+        let mark = if self.library == Library::Placed { &MARK[..] } else { &[] };
         let start = code.len();
         // Displacements are counted from the end of an instruction.
         let after_load = start + push.len() + LOAD.len() + 4;
-        let pass = after_load + JUMP.len() + 4;
+        // Both are placed by the tool, mostly near each other.
+        let is_direct = self.library == Library::Placed;
+        let thunk_address = thunk.address(self.thunk);
+        let direct = Jump::new(address + after_load as u64, &[0; Jump::LENGTH], thunk_address).filter(|_| is_direct);
+        let after_jump = after_load + direct.map_or(JUMP_MAX, |jump| jump.jump.len());
+        let pass = after_jump + mark.len();
         let original = pass + pop.len();
         let from = patch.at.wrapping_add(self.bias);
         let trampoline = relocate(patch, from, address + original as u64).ok()?;
         let site = (original + trampoline.len()).next_multiple_of(8);
-        let to_thunk = (thunk as usize * 8).wrapping_sub(pass);
+        let to_thunk = (thunk as usize * 8).wrapping_sub(after_jump);
         code.extend(push);
         code.extend(LOAD);
         code.extend(((site - after_load) as u32).to_le_bytes());
-        code.extend(JUMP);
-        code.extend((to_thunk as u32).to_le_bytes());
+        match direct {
+            Some(direct) => code.extend(direct.jump),
+            None => {
+                code.extend(JUMP);
+                code.extend((to_thunk as u32).to_le_bytes());
+            }
+        }
+        code.extend(mark);
         code.extend(pop);
         code.extend(trampoline);
         // Breakpoints, where nothing leads.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 use object::read::elf::{ElfSymbol64, FileHeader};
 use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, RelocationTarget, SectionFlags, SectionKind, SymbolKind, elf,
@@ -12,6 +12,8 @@ use crate::described::{Described, Elf};
 
 /// The most symbols that are read.
 const SYMBOLS_MAX: usize = 4 << 20;
+/// The most instructions of the program's first code that are looked at.
+const ENTRY_MAX: usize = 24;
 /// The longest instruction of the processor in bytes.
 const INSTRUCTION_MAX: usize = 15;
 
@@ -74,8 +76,12 @@ impl<'data> Code<'data> {
             }
         }
         code.read_relocations(file);
+        if file.elf_header().e_type(file.endian()) == elf::ET_EXEC {
+            code.read_data(file);
+        }
         if code.contains(code.entry) {
             code.starts.insert(code.entry);
+            code.read_entry();
         }
         code
     }
@@ -172,6 +178,35 @@ impl<'data> Code<'data> {
                     }
                 }
             }
+        }
+    }
+
+    /// Reads the addresses that the program's first code gives to the C library before its first
+    /// call: `main`, and in older ones the functions around it.
+    fn read_entry(&mut self) {
+        let Some((start, bytes)) = self.section(self.entry) else { return };
+        let bytes = bytes.get((self.entry - start) as usize..).unwrap_or(&[]);
+        for instruction in Decoder::with_ip(64, bytes, self.entry, DecoderOptions::NONE).iter().take(ENTRY_MAX) {
+            let address = match instruction.mnemonic() {
+                Mnemonic::Lea if instruction.is_ip_rel_memory_operand() => instruction.ip_rel_memory_address(),
+                Mnemonic::Mov => instruction.try_immediate(1).unwrap_or(0),
+                _ if instruction.flow_control() != FlowControl::Next => return,
+                _ => continue,
+            };
+            if self.contains(address) {
+                self.starts.insert(address);
+            }
+        }
+    }
+
+    /// Reads the addresses in the data of a program that is not relocated: they are words there.
+    fn read_data(&mut self, file: &Elf<'data>) {
+        let segments = file.segments().filter(|segment| !segment.permissions().executable());
+        for (start, bytes) in segments.filter_map(|segment| Some((segment.address(), segment.data().ok()?))) {
+            let (_, aligned) = bytes.split_at_checked((start.wrapping_neg() % 8) as usize).unwrap_or_default();
+            let words = aligned.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+            let mentioned: Vec<u64> = words.filter(|&word| self.contains(word)).take(SYMBOLS_MAX).collect();
+            self.references.extend(mentioned);
         }
     }
 

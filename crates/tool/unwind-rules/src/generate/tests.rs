@@ -216,6 +216,40 @@ fn musl_of_rust_is_as_its_debug_information_says() {
     }
 }
 
+/// A function that ends the program, and whose address is in data alone, as in busybox's table of
+/// applets.
+#[test]
+fn a_function_that_never_returns_has_rules_if_its_address_is_in_data() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (source, program) = (scratch.path().join("p.c"), scratch.path().join("p"));
+    let text = "#include <stdio.h>\n#include <stdlib.h>\n\
+        static void ends(int count, char **words) {\n\
+            char *copy = malloc(count); char *last = words[count - 1]; long sum = 0;\n\
+            for (int i = 0; i < count; i++) sum += puts(words[i]) + putchar(copy[i] + last[i]);\n\
+            printf(\"%ld %s %s\", sum, copy, last); free(copy); exit(sum & 1);\n\
+        }\n\
+        struct applet { const char *name; void (*run)(int, char **); };\n\
+        struct applet applets[] = { { \"ends\", ends } };\n\
+        int main(int count, char **words) { applets[count].run(count, words); return 0; }\n";
+    std::fs::write(&source, text).unwrap();
+    let mut cc = std::process::Command::new("cc");
+    match cc.args(["-O2", "-no-pie", "-fno-pie", "-o"]).arg(&program).arg(&source).output() {
+        Ok(output) if output.status.success() => {}
+        _ => return skipped("cc cannot link a program that is not position-independent"),
+    }
+    let whole = std::fs::read(&program).unwrap();
+    let file = Elf::parse(&*whole).unwrap();
+    let ends = file.symbols().find(|symbol| symbol.name() == Ok("ends")).unwrap();
+    let mut bytes = whole.clone();
+    let symbols = file.section_by_name(".symtab").unwrap().file_range().unwrap();
+    bytes[symbols.0 as usize..(symbols.0 + symbols.1) as usize].fill(0);
+    let rows = rows(&Elf::parse(&*bytes).unwrap(), &[], &[]);
+    let own = rows.iter().filter(|row| row.start.wrapping_sub(ends.address()) < ends.size() && row.rule.is_some());
+    assert!(own.count() > 30, "{rows:x?}");
+    let Comparison { made, wrong, .. } = compare(&bytes, ".eh_frame");
+    assert!(made >= 6 && wrong.is_empty(), "{made} {wrong:x?}");
+}
+
 /// Returns the directory with the musl that comes with rustc.
 fn musl_of_rust() -> Option<std::path::PathBuf> {
     let mut rustc = std::process::Command::new("rustc");

@@ -1,9 +1,12 @@
 //! The words of a thread, in the table of slots: for a library without thread-local storage. They
 //! are the fields `outermost` and `site` of the thread's slot.
 
+use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 
-use heapledger_core::thread_slots::current;
+use heapledger_core::hooks::Caller;
+use heapledger_core::preserved_call;
+use heapledger_core::thread_slots::{current, enter, of_call};
 
 /// Returns this thread's word: the stack pointer of the outermost call, 0 at the start of every
 /// thread.
@@ -38,31 +41,110 @@ pub(crate) fn begin_outermost(word: u64, _frame_pointer: u64) {
 /// one of a redirected entry.
 #[inline(always)]
 pub(crate) fn site() -> u64 {
-    current().site.load(Ordering::Relaxed)
+    let slot = current();
+    // Thunks leave it when they take the mark away.
+    if slot.outermost.load(Ordering::Relaxed) == 0 { 0 } else { slot.site.load(Ordering::Relaxed) }
 }
 
-/// Finds the thread's slot at the beginning of the thunk, when r10 has been pushed, and marks the
-/// thread by the stack pointer. A nested call goes on at the label 2, one whose slot is not the
-/// first of its hash, or is that of another thread, by the label 4. Pushes r9.
-macro_rules! begin {
+/// Sets this thread's words again: see [`set_outermost`].
+///
+/// # Safety
+///
+/// *In a call* (`thread_slots::of_call`): `caller` is that of a redirected call that this thread is
+/// in.
+#[inline(always)]
+pub(crate) unsafe fn mark_again(caller: Caller, word: u64, site: u64) {
+    // SAFETY: `of_call` requires *in a call*; this function's `# Safety` requires the same.
+    let slot = unsafe { of_call(caller.sp()) };
+    slot.site.store(site, Ordering::Relaxed);
+    slot.outermost.store(word, Ordering::Relaxed);
+}
+
+/// Does nothing: thunks that use the registers a call may change take the mark away themselves.
+#[inline(always)]
+pub(crate) fn unmark() {}
+
+/// Returns in r10 the slot of the thread, or null if there is none: see [`enter`]. Changes no other
+/// register but rflags.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn find_thread() {
+    naked_asm!(preserved_call!("{enter}" to r10), enter = sym enter)
+}
+
+/// Passes the operands of the macros below to a macro that defines a thunk.
+macro_rules! with_operands {
+    ($define:ident) => {
+        $define! {
+            multiplier = const heapledger_core::thread_slots::MULTIPLIER,
+            hash_shift = const 32 - heapledger_core::thread_slots::SLOTS_BITS,
+            slot_bits = const heapledger_core::thread_slots::SLOT_LENGTH_BITS,
+            table = sym heapledger_core::thread_slots::TABLE,
+            thread_id_at = sym heapledger_core::thread_slots::THREAD_ID_AT,
+            thread = const offset_of!(heapledger_core::thread_slots::ThreadSlot, thread),
+            id = const offset_of!(heapledger_core::thread_slots::ThreadSlot, id),
+            outermost = const offset_of!(heapledger_core::thread_slots::ThreadSlot, outermost),
+            site = const offset_of!(heapledger_core::thread_slots::ThreadSlot, site),
+            inside = const offset_of!(heapledger_core::thread_slots::ThreadSlot, inside),
+            find_thread = sym words::find_thread,
+        }
+    };
+}
+pub(super) use with_operands;
+
+/// Finds the thread's slot, in r10. One that is not the first of its hash, or is that of another
+/// thread, is found at the label 4 ([`slow`]), which goes on at 5. Changes the register that is
+/// named, by its whole and its half.
+macro_rules! find {
+    ($register:literal, $half:literal) => {
+        concat!(
+            "mov ",
+            $register,
+            ", qword ptr fs:[0]\n",
+            "imul r10d, ",
+            $half,
+            ", {multiplier}\n",
+            "shr r10d, {hash_shift}\n",
+            "shl r10d, {slot_bits}\n",
+            "add r10, qword ptr [rip + {table}@GOTPCREL]\n",
+            "cmp qword ptr [r10 + {thread}], ",
+            $register,
+            "\n",
+            "jne 4f\n",
+            "mov ",
+            $register,
+            ", qword ptr [rip + {thread_id_at}]\n",
+            "mov ",
+            $half,
+            ", dword ptr fs:[",
+            $register,
+            "]\n",
+            "cmp dword ptr [r10 + {id}], ",
+            $half,
+            "\n",
+            "jne 4f\n",
+            "5:\n",
+        )
+    };
+}
+pub(super) use find;
+
+/// Takes the mark away from the slot in r10.
+macro_rules! clear {
+    () => {
+        concat!("mov qword ptr [r10 + {outermost}], 0\n", "dec qword ptr [r10 + {inside}]",)
+    };
+}
+pub(super) use clear;
+
+/// Begins the preserving thunk when r10 has been pushed: finds the thread's slot, and marks the
+/// thread by the stack pointer. A nested call goes on at the label 2. Pushes r9.
+macro_rules! begin_preserving {
     () => {
         concat!(
             "push r9\n.cfi_adjust_cfa_offset 8\n",
-            "mov r9, qword ptr fs:[0]\n",
-            "movabs r10, {multiplier}\n",
-            "imul r10, r9\n",
-            "shr r10, {hash_shift}\n",
-            "shl r10, {slot_bits}\n",
-            "add r10, qword ptr [rip + {table}@GOTPCREL]\n",
-            "cmp qword ptr [r10 + {thread}], r9\n",
-            "jne 4f\n",
-            "mov r9, qword ptr [rip + {thread_id_at}@GOTPCREL]\n",
-            "mov r9, qword ptr [r9]\n",
-            "mov r9d, dword ptr fs:[r9]\n",
-            "cmp dword ptr [r10 + {id}], r9d\n",
-            "jne 4f\n",
+            words::find!("r9", "r9d"),
             // The stack pointer with which r10 was pushed.
-            "5: lea r9, [rsp + 8]\n",
+            "lea r9, [rsp + 8]\n",
             // The stack grows down: the stack pointer of a call around this one is larger.
             "cmp qword ptr [r10 + {outermost}], r9\n",
             "ja 2f\n.cfi_remember_state\n",
@@ -72,28 +154,29 @@ macro_rules! begin {
         )
     };
 }
-pub(super) use begin;
+pub(super) use begin_preserving;
 
-/// Keeps the slot, in the 16 bytes at a distance from the stack pointer.
+/// Puts the slot below the return address, where the program's r11 was, and keeps that in the 16
+/// bytes at a distance from the stack pointer.
 macro_rules! keep {
     () => {
-        "mov qword ptr [rsp + 128], r10"
+        concat!("mov rax, qword ptr [rbp + 72]\n", "mov qword ptr [rsp + 128], rax\n", "mov qword ptr [rbp + 72], r10",)
     };
 }
 pub(super) use keep;
 
-/// Takes the mark away, when the call has been made.
-macro_rules! end {
+/// Takes the mark away, when the call has been made, and puts the program's r11 back. Changes r10.
+macro_rules! end_preserving {
     () => {
         concat!(
-            "mov r10, qword ptr [rsp + 128]\n",
-            "mov qword ptr [r10 + {site}], 0\n",
-            "mov qword ptr [r10 + {outermost}], 0\n",
-            "dec qword ptr [r10 + {inside}]",
+            "mov r10, qword ptr [rbp + 72]\n",
+            words::clear!(),
+            "\nmov r10, qword ptr [rsp + 128]\n",
+            "mov qword ptr [rbp + 72], r10",
         )
     };
 }
-pub(super) use end;
+pub(super) use end_preserving;
 
 /// Restores r9 and r10 for a nested call, at the label 2.
 macro_rules! nested {
@@ -103,46 +186,110 @@ macro_rules! nested {
 }
 pub(super) use nested;
 
-/// Stands behind the thunk: finds the slot of a new thread. Without one, the call goes on as a
-/// nested one does.
+/// Stands at the end of every thunk: finds the slot of a new thread. Without one, the call goes on
+/// as a nested one does, at a label.
 macro_rules! slow {
-    () => {
-        concat!(
-            // r11, r10 and r9 have been pushed.
-            "4: .cfi_def_cfa_offset 32\n",
-            "push rax\npush rcx\npush rdx\npush rsi\npush rdi\npush r8\npush r11\n",
-            // Callers leave the stack pointer at any multiple of 8.
-            "push rbp\n.cfi_def_cfa_offset 96\n.cfi_offset rbp, -96\n",
-            "mov rbp, rsp\n.cfi_def_cfa_register rbp\n",
-            "sub rsp, 128\n",
-            "and rsp, -16\n",
-            "movaps xmmword ptr [rsp], xmm0\n",
-            "movaps xmmword ptr [rsp + 16], xmm1\n",
-            "movaps xmmword ptr [rsp + 32], xmm2\n",
-            "movaps xmmword ptr [rsp + 48], xmm3\n",
-            "movaps xmmword ptr [rsp + 64], xmm4\n",
-            "movaps xmmword ptr [rsp + 80], xmm5\n",
-            "movaps xmmword ptr [rsp + 96], xmm6\n",
-            "movaps xmmword ptr [rsp + 112], xmm7\n",
-            "mov rdi, qword ptr fs:[0]\n",
-            "call {enter}\n",
-            "mov r10, rax\n",
-            "movaps xmm0, xmmword ptr [rsp]\n",
-            "movaps xmm1, xmmword ptr [rsp + 16]\n",
-            "movaps xmm2, xmmword ptr [rsp + 32]\n",
-            "movaps xmm3, xmmword ptr [rsp + 48]\n",
-            "movaps xmm4, xmmword ptr [rsp + 64]\n",
-            "movaps xmm5, xmmword ptr [rsp + 80]\n",
-            "movaps xmm6, xmmword ptr [rsp + 96]\n",
-            "movaps xmm7, xmmword ptr [rsp + 112]\n",
-            "mov rsp, rbp\n.cfi_def_cfa_register rsp\n",
-            "pop rbp\n.cfi_restore rbp\n",
-            "pop r11\npop r8\npop rdi\npop rsi\npop rdx\npop rcx\npop rax\n",
-            ".cfi_def_cfa_offset 32\n",
-            "test r10, r10\n",
-            "jnz 5b\n",
-            "jmp 2b\n.cfi_endproc",
-        )
+    ($nested:literal) => {
+        concat!("4: call {find_thread}\ntest r10, r10\njnz 5b\njmp ", $nested, "\n.cfi_endproc")
     };
 }
 pub(super) use slow;
+
+/// Marks the thread with the stack pointer on entry, in a thunk that uses the registers a call may
+/// change. A nested call goes on at the label 8. Changes rax and r10.
+macro_rules! mark {
+    () => {
+        concat!(
+            words::find!("rax", "eax"),
+            "cmp qword ptr [r10 + {outermost}], rsp\n",
+            "ja 8f\n",
+            "inc qword ptr [r10 + {inside}]\n",
+            "mov qword ptr [r10 + {outermost}], rsp\n",
+            "mov qword ptr [r10 + {site}], r11",
+        )
+    };
+}
+pub(super) use mark;
+
+/// Calls the function of a plain kind, which gets the three arguments of the call, with the slot
+/// below the return address. Returns to the caller.
+macro_rules! call_plain {
+    ($function:literal) => {
+        concat!(
+            "push r10\n.cfi_adjust_cfa_offset 8\n",
+            "lea rcx, [rsp + 8]\nmov r8, rbp\nmov r9, r11\n",
+            "call ",
+            $function,
+            "\npop r10\n.cfi_adjust_cfa_offset -8\n",
+            words::clear!(),
+            "\nret",
+        )
+    };
+}
+pub(super) use call_plain;
+
+/// Calls the function of operators that throw, and returns if there is a block.
+macro_rules! call_new {
+    ($function:literal) => {
+        concat!(
+            "push r10\n.cfi_adjust_cfa_offset 8\n",
+            "lea rsi, [rsp + 8]\nmov rdx, rbp\nmov rcx, r11\n",
+            "push rdi\n.cfi_adjust_cfa_offset 8\n",
+            "sub rsp, 8\n.cfi_adjust_cfa_offset 8\n",
+            "call ",
+            $function,
+            "\nadd rsp, 8\n.cfi_adjust_cfa_offset -8\n",
+            "pop rdi\n.cfi_adjust_cfa_offset -8\n",
+            "pop r10\n.cfi_adjust_cfa_offset -8\n",
+            words::clear!(),
+        )
+    };
+}
+pub(super) use call_new;
+
+/// Calls the function of reallocations, which gets the four arguments of the call, and the site on
+/// the stack.
+macro_rules! call_realloc {
+    ($function:literal) => {
+        concat!(
+            "push r10\n.cfi_adjust_cfa_offset 8\n",
+            "lea r8, [rsp + 8]\nmov r9, rbp\n",
+            "sub rsp, 8\n.cfi_adjust_cfa_offset 8\n",
+            "push r11\n.cfi_adjust_cfa_offset 8\n",
+            "call ",
+            $function,
+            "\nadd rsp, 16\n.cfi_adjust_cfa_offset -16\n",
+            "pop r10\n.cfi_adjust_cfa_offset -8\n",
+            words::clear!(),
+            "\nret",
+        )
+    };
+}
+pub(super) use call_realloc;
+
+/// Begins the thunk for all other kinds: pushes the slot twice, and marks the thread by the stack
+/// pointer. A nested call goes on at the label 8.
+macro_rules! begin_other {
+    () => {
+        concat!(
+            words::find!("rax", "eax"),
+            "cmp qword ptr [r10 + {outermost}], rsp\n",
+            "ja 8f\n.cfi_remember_state\n",
+            "push r10\n.cfi_adjust_cfa_offset 8\n",
+            "push r10\n.cfi_adjust_cfa_offset 8\n",
+            "inc qword ptr [r10 + {inside}]\n",
+            "mov qword ptr [r10 + {outermost}], rsp\n",
+            "mov qword ptr [r10 + {site}], r11",
+        )
+    };
+}
+pub(super) use begin_other;
+
+/// Takes the mark away, when the call has been made, with the saved registers at the stack pointer.
+/// Changes r10.
+macro_rules! end_other {
+    () => {
+        concat!("mov r10, qword ptr [rsp + 64]\n", words::clear!())
+    };
+}
+pub(super) use end_other;

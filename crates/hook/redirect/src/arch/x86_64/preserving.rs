@@ -1,13 +1,9 @@
 //! x86-64: the thunk that preserves registers.
-//!
-//! It is the first one of the preload library, and the only one of a library that is placed into a
-//! program.
 
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
-#[cfg(placed)]
-use heapledger_core::thread_slots as slots;
+use heapledger_core::{restore_vectors, save_vectors};
 use heapledger_wire::redirection::Site;
 
 use super::words;
@@ -16,24 +12,12 @@ use crate::calls;
 /// The bytes that the thunk takes for the vector registers, and for what it keeps.
 const AREA: usize = if cfg!(placed) { 144 } else { 128 };
 
-/// The thunk, to which every stub jumps. It is not to be called otherwise.
-#[cfg(placed)]
-pub const THUNK: unsafe extern "C" fn() = preserving;
-
-/// Returns the address of the thunk.
-#[cfg(placed)]
-pub fn thunk_address() -> u64 {
-    (preserving as *const ()).expose_provenance() as u64
-}
-
 /// Pushes a register, and says so to unwinders.
 macro_rules! push {
     ($register:literal) => {
         concat!("push ", $register, "\n.cfi_adjust_cfa_offset 8")
     };
 }
-
-#[cfg(not(placed))]
 pub(super) use push;
 
 /// Pops a register, and says so to unwinders.
@@ -42,36 +26,7 @@ macro_rules! pop {
         concat!("pop ", $register, "\n.cfi_adjust_cfa_offset -8")
     };
 }
-#[cfg(not(placed))]
 pub(super) use pop;
-
-/// Saves the first eight vector registers at the stack pointer.
-macro_rules! save_vectors {
-    () => {
-        "movaps xmmword ptr [rsp], xmm0
-        movaps xmmword ptr [rsp + 16], xmm1
-        movaps xmmword ptr [rsp + 32], xmm2
-        movaps xmmword ptr [rsp + 48], xmm3
-        movaps xmmword ptr [rsp + 64], xmm4
-        movaps xmmword ptr [rsp + 80], xmm5
-        movaps xmmword ptr [rsp + 96], xmm6
-        movaps xmmword ptr [rsp + 112], xmm7"
-    };
-}
-
-/// Restores them.
-macro_rules! restore_vectors {
-    () => {
-        "movaps xmm0, xmmword ptr [rsp]
-        movaps xmm1, xmmword ptr [rsp + 16]
-        movaps xmm2, xmmword ptr [rsp + 32]
-        movaps xmm3, xmmword ptr [rsp + 48]
-        movaps xmm4, xmmword ptr [rsp + 64]
-        movaps xmm5, xmmword ptr [rsp + 80]
-        movaps xmm6, xmmword ptr [rsp + 96]
-        movaps xmm7, xmmword ptr [rsp + 112]"
-    };
-}
 
 /// Defines the thunk, with these further operands of its assembly.
 macro_rules! define_preserving {
@@ -91,7 +46,7 @@ macro_rules! define_preserving {
                 // inside of the allocator.
                 ".cfi_startproc\n.cfi_def_cfa_offset 16",
                 push!("r10"),
-                words::begin!(),
+                words::begin_preserving!(),
                 push!("r8"),
                 push!("rcx"),
                 push!("rdx"),
@@ -111,7 +66,7 @@ macro_rules! define_preserving {
                 words::keep!(),
                 save_vectors!(),
                 "call {call}",
-                words::end!(),
+                words::end_preserving!(),
                 restore_vectors!(),
                 "mov rsp, rbp\n.cfi_def_cfa_register rsp",
                 pop!("rbp"),
@@ -147,7 +102,7 @@ macro_rules! define_preserving {
                 "add rsp, 8\n.cfi_adjust_cfa_offset -8",
                 pop!("r10"),
                 "jmp qword ptr [rsp - 16]",
-                words::slow!(),
+                words::slow!("2b"),
                 call = sym calls::call,
                 pass = const offset_of!(Site, pass),
                 area = const AREA,
@@ -157,19 +112,4 @@ macro_rules! define_preserving {
     };
 }
 
-#[cfg(not(placed))]
-define_preserving!();
-#[cfg(placed)]
-define_preserving! {
-    multiplier = const slots::MULTIPLIER,
-    hash_shift = const 64 - slots::SLOTS_BITS,
-    slot_bits = const slots::SLOT_LENGTH_BITS,
-    table = sym slots::TABLE,
-    thread_id_at = sym slots::THREAD_ID_AT,
-    thread = const offset_of!(slots::ThreadSlot, thread),
-    id = const offset_of!(slots::ThreadSlot, id),
-    outermost = const offset_of!(slots::ThreadSlot, outermost),
-    site = const offset_of!(slots::ThreadSlot, site),
-    inside = const offset_of!(slots::ThreadSlot, inside),
-    enter = sym slots::enter,
-}
+words::with_operands!(define_preserving);

@@ -28,9 +28,9 @@ fn site_of(code: &[u8], stub: usize) -> usize {
 #[test]
 fn a_plan_without_entries_has_no_stubs() {
     let plan = Plan::default();
-    let (code, jumps) = Stubs::new(&plan, 0, 0x1234, Thunks::All).place(0x10_0000, 0);
+    let (code, jumps) = Stubs::new(&plan, 0, 0x1234, Library::Preload).place(0x10_0000, 0);
     assert_eq!(code.len(), HEAD);
-    assert_eq!(code[..16], [0x1234_u64, 0x1274].map(u64::to_le_bytes).concat());
+    assert_eq!(code[..16], [0x1234_u64, 0x1334].map(u64::to_le_bytes).concat());
     assert!(jumps.is_empty());
 }
 
@@ -38,7 +38,7 @@ fn a_plan_without_entries_has_no_stubs() {
 fn a_site_has_the_addresses_of_its_stub() {
     let plan =
         Plan { patches: vec![patch(EntryKind::Malloc, 0x1000), patch(EntryKind::Free, 0x2000)], refused: vec![] };
-    let (code, jumps) = Stubs::new(&plan, BIAS, 0x1234, Thunks::All).place(AT, 0x77);
+    let (code, jumps) = Stubs::new(&plan, BIAS, 0x1234, Library::Preload).place(AT, 0x77);
     assert_eq!(jumps.iter().map(|jump| jump.address).collect::<Vec<_>>(), [BIAS + 0x1000, BIAS + 0x2000]);
     let site = site_of(&code, HEAD);
     assert_eq!(word(&code, site), AT + HEAD as u64 + 15);
@@ -54,7 +54,7 @@ fn an_entry_that_changes_all_registers_has_the_thunk_of_its_kind() {
     let kinds = [EntryKind::Malloc, EntryKind::Delete, EntryKind::Valloc];
     for (kind, thunk) in kinds.into_iter().zip([Thunk::Malloc, Thunk::Free, Thunk::Other]) {
         let plan = Plan { patches: vec![Patch { clobbers_all: true, ..patch(kind, 0x1000) }], refused: vec![] };
-        let (code, jumps) = Stubs::new(&plan, BIAS, 0x1000, Thunks::All).place(AT, 0);
+        let (code, jumps) = Stubs::new(&plan, BIAS, 0x1000, Library::Preload).place(AT, 0);
         assert_eq!(jumps.len(), 1);
         let code_of = &code[HEAD..];
         assert_eq!((&code_of[..3], &code_of[7..9]), (&LOAD[..], &JUMP[..]));
@@ -73,7 +73,7 @@ fn functions_that_throw_call_their_nothrow_form() {
     let throwing = || patch(EntryKind::NewAligned, 0x1000);
     let placed = |patches: Vec<Patch>, refused: Vec<Refused>| {
         let plan = Plan { patches, refused };
-        let (code, jumps) = Stubs::new(&plan, BIAS, 0x1234, Thunks::All).place(AT, 0);
+        let (code, jumps) = Stubs::new(&plan, BIAS, 0x1234, Library::Preload).place(AT, 0);
         let site = site_of(&code, HEAD);
         jumps.iter().any(|jump| jump.address == BIAS + 0x1000).then(|| word(&code, site + 16))
     };
@@ -92,19 +92,36 @@ fn functions_without_a_nothrow_form_are_left_alone() {
     for kind in EntryKind::ALL.into_iter().filter(|kind| kind.layout().throws && kind.nothrow().is_none()) {
         let patches = vec![patch(kind, 0x1000), patch(EntryKind::ArenaMalloc, 0x2000)];
         let plan = Plan { patches, refused: vec![] };
-        let (_, jumps) = Stubs::new(&plan, BIAS, 0x1234, Thunks::All).place(AT, 0);
+        let (_, jumps) = Stubs::new(&plan, BIAS, 0x1234, Library::Preload).place(AT, 0);
         assert_eq!(jumps.iter().map(|jump| jump.address).collect::<Vec<_>>(), [BIAS + 0x2000], "{kind:?}");
     }
 }
 
-/// A library that is placed into a program has one thunk, whatever the entry changes.
+/// An attachment takes over the jumps of a recorder that was killed, but not those of the preload
+/// library.
 #[test]
-fn stubs_for_a_placed_library_lead_to_its_only_thunk() {
-    let fast = Patch { clobbers_all: true, ..patch(EntryKind::Malloc, 0x1000) };
-    let plan = Plan { patches: vec![fast], refused: vec![] };
-    let (code, jumps) = Stubs::new(&plan, BIAS, 0x1000, Thunks::Preserving).place(AT, 0);
-    assert_eq!(jumps.len(), 1);
-    assert!(is_stub(code[HEAD..HEAD + STUB_LENGTH].try_into().unwrap()));
-    let (code, _) = Stubs::new(&plan, BIAS, 0x1000, Thunks::All).place(AT, 0);
-    assert!(!is_stub(code[HEAD..HEAD + STUB_LENGTH].try_into().unwrap()));
+fn stubs_for_a_placed_library_are_known() {
+    // Near the stubs, or too far for a direct jump.
+    for (clobbers_all, thunk) in [(true, 0x1000), (false, 0x1000), (true, 1 << 45), (false, 1 << 45)] {
+        let plan = Plan { patches: vec![Patch { clobbers_all, ..patch(EntryKind::Malloc, 0x1000) }], refused: vec![] };
+        let known = [Library::Preload, Library::Placed].map(|library| {
+            let (code, jumps) = Stubs::new(&plan, BIAS, thunk, library).place(AT, 0);
+            assert_eq!(jumps.len(), 1);
+            is_placed_stub(code[HEAD..HEAD + STUB_LENGTH].try_into().unwrap())
+        });
+        assert_eq!(known, [false, true], "{clobbers_all} {thunk:#x}");
+    }
+}
+
+#[test]
+fn a_near_thunk_of_a_placed_library_is_reached_by_a_direct_jump() {
+    let plan = Plan { patches: vec![Patch { clobbers_all: true, ..patch(EntryKind::Free, 0x1000) }], refused: vec![] };
+    let (code, _) = Stubs::new(&plan, BIAS, AT + 0x2000, Library::Placed).place(AT, 0);
+    let jump = &code[HEAD + LOAD.len() + 4..];
+    let from = AT + (HEAD + LOAD.len() + 4 + Jump::LENGTH) as u64;
+    let distance = i32::from_le_bytes(jump[1..5].try_into().unwrap());
+    assert_eq!((jump[0], from.wrapping_add_signed(distance.into())), (0xe9, Thunk::Free.address(AT + 0x2000)));
+    // The original is behind the mark.
+    let site = HEAD + 7 + u32::from_le_bytes(code[HEAD + 3..HEAD + 7].try_into().unwrap()) as usize;
+    assert_eq!((&jump[5..7], word(&code, site)), (&MARK[..], from + MARK.len() as u64));
 }
