@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian, Register,
     RegisterRule, UnwindContext, UnwindOffset, UnwindSection,
@@ -6,6 +8,7 @@ use heapledger_wire::module_table::search;
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use super::*;
+use crate::FileRules;
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -304,7 +307,7 @@ fn skipped(why: &str) {
 fn frame_pointers_of_a_browser() {
     let path = Path::new("/usr/lib/chromium/chromium");
     let Ok(rules) = FileRules::read_found(path) else {
-        return println!("skipped: no {}", path.display());
+        return skipped("there is no Chromium");
     };
     assert!(rules.keeps_frame_pointers());
 }
