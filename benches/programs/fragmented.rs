@@ -1,6 +1,7 @@
-//! A service that keeps few of the answers that it has made: four threads, each with a table of 200,000
-//! texts of which every tenth remains. Prints glibc's own figures (`mallinfo2`: memory of all arenas, blocks with
-//! mappings of their own, chunks in use and free), then `end`, and waits until its stdin is closed.
+//! A service that keeps few of the answers that it has made: four threads, each with a table of
+//! 200,000 texts of which every tenth remains. Prints glibc's own figures (`mallinfo2`: memory of
+//! all arenas, blocks with mappings of their own, chunks in use and free), then `end`, and waits
+//! until its stdin is closed.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};

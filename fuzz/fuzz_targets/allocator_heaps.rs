@@ -1,5 +1,5 @@
-//! The heaps of jemalloc, mimalloc, tcmalloc and musl in the memory of a process, as `heapledger rss`
-//! reads them.
+//! The heaps of jemalloc, mimalloc, tcmalloc and musl in the memory of a process, as
+//! `heapledger rss` reads them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
 //! The account of a process's resident memory: a part for every page.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -41,8 +42,8 @@ pub struct ResidentMemory {
     /// The heaps of other allocators.
     pub allocators: Vec<AllocatorHeap>,
     /// The allocators that the program has, by the names of files and functions, but whose heap was
-    /// not found: it has none yet, or is of a version with another layout. Their memory is among the
-    /// other private memory. Looked for only if there is a MiB of that.
+    /// not found: it has none yet, or is of a version with another layout. Their memory is among
+    /// the other private memory. Looked for only if there is a MiB of that.
     pub allocators_unread: Vec<Allocator>,
     /// Private memory in huge pages. `None` if there is none, or if the kernel does not tell where
     /// they are (before 6.7).
@@ -60,6 +61,8 @@ pub struct ResidentMemory {
     pub threads: u64,
     /// The time from the first look at the process to the last. The process was not stopped.
     pub duration: Duration,
+    /// True if the heap of another allocator contradicted itself.
+    is_doubtful: bool,
     /// The resident pages of private memory.
     pages: PresentPages,
 }
@@ -163,7 +166,7 @@ impl ResidentMemory {
         let own_heap = HeapMap::of_process(process).ok();
         let mut memory = ResidentMemory::read(process, own_heap.as_ref())?;
         for _ in 1..TRIES {
-            if !memory.parts.iter().any(|part| part.kind == PartKind::GlibcUnread) {
+            if !memory.is_doubtful && !memory.parts.iter().any(|part| part.kind == PartKind::GlibcUnread) {
                 break;
             }
             memory = ResidentMemory::read(process, own_heap.as_ref())?;
@@ -202,7 +205,8 @@ impl ResidentMemory {
         account.carve_zeroes(process);
         let uses: Vec<StackUse> = account.stacks(&threads, &mut reader);
         // Their memory may look like blocks of glibc's.
-        let allocators = account.allocators(&memory);
+        let is_doubtful = Cell::new(false);
+        let allocators = account.allocators(&memory, &is_doubtful);
         allocators.iter().for_each(|heap| account.carve_allocator(heap));
         let glibc = GlibcHeap::read(&memory, &pages, &account.places(&uses));
         if let Some(glibc) = &glibc {
@@ -223,6 +227,7 @@ impl ResidentMemory {
             kernel,
             parts,
             glibc,
+            is_doubtful: is_doubtful.get(),
             allocators,
             allocators_unread: allocators_unread.into_iter().collect(),
             huge_pages,
@@ -456,7 +461,7 @@ impl Account<'_> {
     }
 
     /// Returns the heaps of other allocators.
-    fn allocators(&self, memory: &ProcessMemory) -> Vec<AllocatorHeap> {
+    fn allocators(&self, memory: &ProcessMemory, is_doubtful: &Cell<bool>) -> Vec<AllocatorHeap> {
         let is_heap = |mapping: &&SystemMapping| mapping.is_private_memory() && mapping.name != "[stack]";
         let is_writable = |mapping: &&SystemMapping| mapping.is_writable && mapping.amounts.resident > 0;
         // The kernel makes one mapping of a stack and of memory of the heap that is next to it.
@@ -473,7 +478,7 @@ impl Account<'_> {
                 _ => spaces.push(mapping.addresses.clone()),
             }
         }
-        Search { memory, pages: self.pages, data: &data, private: &private, spaces: &spaces }.heaps()
+        Search { memory, pages: self.pages, data: &data, private: &private, spaces: &spaces, is_doubtful }.heaps()
     }
 
     fn carve_allocator(&mut self, heap: &AllocatorHeap) {

@@ -2,8 +2,8 @@
 //!
 //! No symbols are needed. Each allocator keeps a table of all its memory, which is found in the
 //! writable data of the loaded files by its shape, and is then checked against itself: every
-//! description of a piece of memory has to be where the table says. A layout that does not fit, such
-//! as that of another version, is no heap at all.
+//! description of a piece of memory has to be where the table says. A layout that does not fit,
+//! such as that of another version, is no heap at all.
 
 mod cache;
 mod jemalloc;
@@ -14,6 +14,7 @@ mod tcmalloc;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use crate::glibc::Piece;
@@ -21,6 +22,9 @@ use crate::memory::Memory;
 use crate::pages::PresentPages;
 
 use self::cache::CachedReader;
+
+/// The number of times that a description is read which makes no sense: it may just be changing.
+const TRIES: usize = 6;
 
 /// An allocator whose heap is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,8 +67,8 @@ pub struct AllocatorHeap {
     pub caches: u64,
     /// The blocks in use, by their usable sizes.
     pub used: Piece,
-    /// The freed blocks that threads keep for themselves, and those that the allocator keeps for all
-    /// of them in lists (counted by blocks).
+    /// The freed blocks that threads keep for themselves, and those that the allocator keeps for
+    /// all of them in lists (counted by blocks).
     pub cached: Piece,
     /// The rest of the memory that is divided into blocks, and the padding of large blocks (counted
     /// by runs of blocks: slabs, pages or groups).
@@ -110,8 +114,8 @@ impl AllocatorHeap {
         total
     }
 
-    /// Adds the private memory around a description to the bookkeeping, up to what is known, if that
-    /// is at most `most` bytes.
+    /// Adds the private memory around a description to the bookkeeping, up to what is known, if
+    /// that is at most `most` bytes.
     fn add_around(&mut self, search: &Search<'_>, address: u64, most: u64) {
         let Some(mapping) = search.private_at(address) else { return };
         let next = self.ranges.partition_point(|range| range.end <= address);
@@ -153,6 +157,9 @@ pub(crate) struct Search<'a> {
     pub(crate) private: &'a [Range<u64>],
     /// Private memory, also that may not be accessed; ascending, and no two ranges touch.
     pub(crate) spaces: &'a [Range<u64>],
+    /// Set if a heap was found that contradicts itself: it was changing, or the lists of mappings
+    /// and pages are too old.
+    pub(crate) is_doubtful: &'a Cell<bool>,
 }
 
 impl Search<'_> {
@@ -161,24 +168,26 @@ impl Search<'_> {
     /// Takes time in proportion to the resident data of the program, and to the pages that have
     /// descriptions of the heaps.
     pub(crate) fn heaps(&self) -> Vec<AllocatorHeap> {
-        let mut heaps = jemalloc::find(self);
-        heaps.extend(mimalloc::find(self));
-        heaps.extend(tcmalloc::find(self));
-        heaps.extend(musl::find(self));
+        let reader = &mut CachedReader::new(self.memory, self.pages);
+        let mut heaps = jemalloc::find(self, reader);
+        heaps.extend(mimalloc::find(self, reader));
+        heaps.extend(tcmalloc::find(self, reader));
+        heaps.extend(musl::find(self, reader));
         // Two layouts that claim the same memory contradict each other.
         let mut claimed: Vec<Range<u64>> = Vec::new();
         heaps.retain(|heap| {
-            let overlaps =
-                |range: &Range<u64>| claimed.iter().any(|other| other.start < range.end && range.start < other.end);
-            let is_alone = claimed.is_empty() || !heap.ranges.iter().any(overlaps);
-            claimed.extend(heap.ranges.iter().filter(|_| is_alone).cloned());
+            let overlaps = |range: &Range<u64>| {
+                let next = claimed.get(claimed.partition_point(|other| other.end <= range.start));
+                next.is_some_and(|next| next.start < range.end)
+            };
+            let is_alone = !heap.ranges.iter().any(overlaps);
+            if is_alone {
+                claimed.extend(heap.ranges.iter().cloned());
+                claimed.sort_by_key(|range| range.start);
+            }
             is_alone
         });
         heaps
-    }
-
-    fn reader(&self) -> CachedReader<'_> {
-        CachedReader::new(self.memory, self.pages)
     }
 
     /// Returns the mapping of private memory that has an address.
@@ -196,8 +205,8 @@ impl Search<'_> {
         self.pages.bytes_within(range)
     }
 
-    /// Calls a function with the address and the contents of each part of the data that is resident,
-    /// up to a limit of all bytes.
+    /// Calls a function with the address and the contents of each part of the data that is
+    /// resident, up to a limit of all bytes.
     fn for_each_data(&self, mut visit: impl FnMut(u64, &[u8])) {
         /// The most bytes that are searched, and the most that are read at once.
         const DATA_MAX: u64 = 256 << 20;

@@ -77,7 +77,14 @@ pub fn allocators(data: &[u8]) {
         pages.push(start..start + 0x4000);
     }
     let data = [DATA..DATA + (4 << 20)];
-    let search = Search { memory: &memory, pages: &pages, data: &data, private: &private, spaces: &private };
+    let search = Search {
+        memory: &memory,
+        pages: &pages,
+        data: &data,
+        private: &private,
+        spaces: &private,
+        is_doubtful: &Default::default(),
+    };
     for heap in search.heaps() {
         assert!(heap.ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{heap:?}");
         assert!(heap.total().resident <= pages.bytes_within(0..u64::MAX), "{heap:?}");

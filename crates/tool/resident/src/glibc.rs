@@ -34,7 +34,8 @@ const TRIES: usize = 5;
 pub struct Piece {
     /// The number of chunks, or of blocks.
     pub chunks: u64,
-    /// Their bytes. In glibc's heap, with the 8 bytes in front of each that belong to the allocator.
+    /// Their bytes. In glibc's heap, with the 8 bytes in front of each that belong to the
+    /// allocator.
     pub bytes: u64,
     /// The bytes of these that are resident.
     pub resident: u64,

@@ -129,7 +129,6 @@ impl PageMap {
     pub(crate) fn knows_zeroes(&self) -> bool {
         self.can_scan || self.zeroes.is_some()
     }
-
     /// Adds the pages of a range of addresses that are resident. They have to be above those that
     /// were added before.
     pub(crate) fn read(&mut self, range: Range<u64>, pages: &mut PresentPages) -> io::Result<()> {

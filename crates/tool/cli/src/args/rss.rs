@@ -9,10 +9,10 @@ use crate::args::values::number;
 ///
 /// Puts each resident page of the process into a part: the blocks in use and the
 /// free memory of glibc's malloc, which is walked from outside, arena by arena; the
-/// same of Heapledger's allocator; the files that are mapped, stacks of threads,
-/// memory that processes share, and all other private memory by its name. The parts
-/// add up to the figure that the kernel shows as RSS; what is missing has a line of
-/// its own.
+/// same of jemalloc, mimalloc, tcmalloc, musl's malloc and Heapledger's allocator;
+/// the files that are mapped, stacks of threads, memory that processes share, and
+/// all other private memory by its name. The parts add up to the figure that the
+/// kernel shows as RSS; what is missing has a line of its own.
 ///
 ///     $ heapledger rss 4711
 ///     $ heapledger rss $(pidof redis-server) --rows 0

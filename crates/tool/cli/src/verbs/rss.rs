@@ -227,8 +227,10 @@ fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) 
     out.line("")?;
     print_page_use(memory, out)?;
     let amounts = &memory.kernel;
+    let padding = memory.huge_pages.map(|huge| huge.empty).filter(|&zeroes| zeroes > 0);
+    let padding = padding.map_or(String::new(), |zeroes| format!(" ({} of it zeroes)", bytes(zeroes)));
     out.line(format_args!(
-        "in huge pages: {} · beside it: {} swapped, {} of page tables, {} in hugetlbfs, {} reserved",
+        "in huge pages: {}{padding} · beside it: {} swapped, {} of page tables, {} in hugetlbfs, {} reserved",
         bytes(amounts.anonymous_huge),
         bytes(amounts.swapped),
         bytes(memory.page_tables),

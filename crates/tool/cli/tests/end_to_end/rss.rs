@@ -159,6 +159,31 @@ sys.stdin.read()
     waiting.end();
 }
 
+/// Huge pages of which little is used, addresses that are only reserved, guards and page tables.
+#[test]
+fn memory_that_is_not_what_it_seems() {
+    let waiting = Waiting::begin(&mut Command::new(program("huge")));
+    let answer = waiting.ask();
+    let figure = |name: &str| waiting.numbers(&format!("{name} "))[0] as i64;
+    assert!(number(&answer, "bytes_difference") == 0 || answer["knows_zeroes"] == false, "{answer:#}");
+    let untouched = figure("reserved") + figure("tables");
+    assert!(
+        number(&answer, "bytes_mapped") > untouched && number(&answer, "bytes_resident") < untouched / 8,
+        "{answer:#}"
+    );
+    assert!(number(&answer, "bytes_reserved") >= figure("guards"), "{answer:#}");
+    let tables = figure("tables") / (2 << 20) * 4096;
+    assert!((tables..2 * tables).contains(&number(&answer, "bytes_page_tables")), "{answer:#}");
+    // The machine may have no free huge pages. 4 KiB of each are in use.
+    let huge = number(&answer, "bytes_huge");
+    if answer["knows_zeroes"] == true {
+        assert_eq!(number(&answer, "bytes_huge_zeroes"), huge / (2 << 20) * ((2 << 20) - 4096), "{answer:#}");
+        let text = heapledger(["rss", &waiting.child.id().to_string()]).text();
+        assert!(huge == 0 || text.contains("of it zeroes) "), "{text}");
+    }
+    waiting.end();
+}
+
 /// A server that has freed most of its memory, with jemalloc: Debian's links it.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]

@@ -6,9 +6,9 @@ use crate::memory::Memory;
 use crate::pages::{PAGE, PresentPages};
 
 /// The bytes that are read at once.
-const WINDOW: u64 = 16 * PAGE;
+const WINDOW: u64 = 4 * PAGE;
 /// The most windows that are kept: 64 MiB.
-const WINDOWS_MAX: usize = 1024;
+const WINDOWS_MAX: usize = 4096;
 
 /// A reader of words that keeps what it has read. Pages that are not resident are not read.
 pub(super) struct CachedReader<'m> {
@@ -49,7 +49,7 @@ impl<'m> CachedReader<'m> {
         self.words::<1>(address).map(|[word]| word)
     }
 
-    /// Returns `N` words. They are read at about one moment if they are in 64 KiB that are aligned.
+    /// Returns `N` words. They are read at about one moment if they are in 16 KiB that are aligned.
     pub(super) fn words<const N: usize>(&mut self, address: u64) -> Option<[u64; N]> {
         let length = 8 * N as u64;
         let end = address.checked_add(length)?;
@@ -72,6 +72,16 @@ impl<'m> CachedReader<'m> {
     pub(super) fn half(&mut self, address: u64) -> Option<u32> {
         let word = self.word(address & !7)?;
         address.is_multiple_of(4).then_some((word >> (8 * (address & 7))) as u32)
+    }
+
+    /// Forgets what was read around an address: it is read anew when it is asked for.
+    pub(super) fn forget(&mut self, address: u64) {
+        self.windows.remove(&(address / WINDOW));
+    }
+
+    /// Forgets all that was read.
+    pub(super) fn forget_all(&mut self) {
+        self.windows.clear();
     }
 
     /// Returns the window that has an address.

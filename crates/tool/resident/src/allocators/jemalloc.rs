@@ -13,7 +13,7 @@ mod sizes;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Allocator, AllocatorHeap, CachedReader, Search, words};
+use super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, words};
 use crate::glibc::Piece;
 use crate::pages::PAGE;
 
@@ -33,8 +33,7 @@ const TRIES_MAX: usize = 1 << 16;
 const WRONG_MAX: u64 = 64;
 
 /// Returns the heaps of jemalloc in a process: a program and a library may have one each.
-pub(super) fn find(search: &Search<'_>) -> Vec<AllocatorHeap> {
-    let mut reader = search.reader();
+pub(super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Vec<AllocatorHeap> {
     let (mut roots, mut tries) = (BTreeSet::new(), 0);
     search.for_each_data(|start, bytes| {
         for (at, leaf) in words(start, bytes) {
@@ -45,12 +44,16 @@ pub(super) fn find(search: &Search<'_>) -> Vec<AllocatorHeap> {
                 continue;
             }
             tries += 1;
-            if let Some(number) = number_of_leaf(search, &mut reader, leaf) {
+            if let Some(number) = number_of_leaf(search, reader, leaf) {
                 roots.extend(at.checked_sub(8 * number).filter(|root| root % 8 == 0));
             }
         }
     });
-    roots.into_iter().filter_map(|root| Heap::read(search, &mut reader, root)).collect()
+    let heaps: Vec<AllocatorHeap> = roots.iter().filter_map(|&root| Heap::read(search, reader, root)).collect();
+    if heaps.len() < roots.len() {
+        search.is_doubtful.set(true);
+    }
+    heaps
 }
 
 /// True if there is private memory that has room for a leaf at an address.
@@ -135,18 +138,31 @@ impl<'a, 'm> Heap<'a, 'm> {
                 if page < self.end {
                     continue;
                 }
-                let edata = Edata::read(self.reader, entry & EDATA_BITS);
-                match edata.filter(|edata| edata.range.start == page) {
-                    // Addresses that were given back may be out of access.
-                    Some(edata) if self.search.is_in_space(&edata.range) => {
+                match self.edata_of(page, at, entry & EDATA_BITS) {
+                    Some((address, edata)) => {
                         self.right += 1;
-                        self.base_places.insert((entry & EDATA_BITS) / base::ALIGNMENT);
+                        self.base_places.insert(address / base::ALIGNMENT);
                         self.add(&edata);
                     }
-                    _ => self.wrong += 1,
+                    None => self.wrong += 1,
                 }
             }
         }
+    }
+
+    /// Returns the description that the entry at a place has of an extent that begins with a page.
+    /// Another thread may just change both.
+    fn edata_of(&mut self, page: u64, place: u64, mut address: u64) -> Option<(u64, Edata)> {
+        for _ in 0..TRIES {
+            let edata = Edata::read(self.reader, address).filter(|edata| edata.range.start == page);
+            // Addresses that were given back may be out of access.
+            if let Some(edata) = edata.filter(|edata| self.search.is_in_space(&edata.range)) {
+                return Some((address, edata));
+            }
+            [place, address].into_iter().for_each(|at| self.reader.forget(at));
+            address = self.reader.word(place)? & EDATA_BITS;
+        }
+        None
     }
 
     fn add(&mut self, edata: &Edata) {

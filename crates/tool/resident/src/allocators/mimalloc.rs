@@ -1,11 +1,10 @@
 //! The heap of mimalloc 2, and in `page_map` that of mimalloc 3.
 //!
 //! Memory is in segments, which begin at multiples of 32 MiB. The beginning of a segment describes
-//! its slices of 64 KiB. A run of slices is a page, with blocks of one size, or free. So a segment is
-//! known by its own description: its runs of slices have to fill it, and all segments of a process
-//! have the same cookie.
-//! Sources: `include/mimalloc/types.h` and `src/segment.c` of mimalloc 2.0.9, 2.1.9, 2.2.4 and 2.3.2,
-//! without the checks of its secure and debug builds.
+//! its slices of 64 KiB. A run of slices is a page, with blocks of one size, or free. So a segment
+//! is known by its own description: its runs of slices have to fill it, and all segments of a
+//! process have the same cookie. Sources: `include/mimalloc/types.h` and `src/segment.c` of
+//! mimalloc 2.0.9, 2.1.9, 2.2.4 and 2.3.2, without the checks of its secure and debug builds.
 
 mod layout;
 mod page_map;
@@ -16,7 +15,7 @@ use std::ops::Range;
 use super::{Allocator, AllocatorHeap, CachedReader, Search};
 use crate::glibc::Piece;
 
-use self::layout::{Layout, PageUse, Segment, VERSIONS};
+use self::layout::{Found, Layout, PageUse, Segment, VERSIONS};
 
 /// The alignment of segments, and the size of one that has no huge block.
 const SEGMENT: u64 = 32 << 20;
@@ -29,10 +28,9 @@ const PLACES_MAX: usize = 1 << 20;
 const LISTED_MAX: usize = 1 << 22;
 
 /// Returns the heap of mimalloc in a process.
-pub(super) fn find(search: &Search<'_>) -> Vec<AllocatorHeap> {
-    let mut reader = search.reader();
-    let heap = VERSIONS.iter().find_map(|layout| Heap::read(search, &mut reader, layout));
-    heap.or_else(|| page_map::find(search)).into_iter().collect()
+pub(super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Vec<AllocatorHeap> {
+    let heap = VERSIONS.iter().find_map(|layout| Heap::read(search, reader, layout));
+    heap.or_else(|| page_map::find(search, reader)).into_iter().collect()
 }
 
 /// A read in progress.
@@ -63,22 +61,33 @@ impl<'a, 'm> Heap<'a, 'm> {
             .iter()
             .flat_map(|range| (range.start.next_multiple_of(SEGMENT)..range.end).step_by(SEGMENT as usize));
         let mut segments: BTreeMap<u64, Vec<(u64, Segment)>> = BTreeMap::new();
+        let mut doubtful: Vec<(u64, u64)> = Vec::new();
         let mut end = 0;
         for start in starts.take(PLACES_MAX) {
             // A segment with a huge block is longer.
             if start < end {
                 continue;
             }
-            let Some(segment) = layout.segment(reader, start) else { continue };
+            let segment = match layout.segment_that_may_change(reader, start) {
+                Found::Segment(segment) => segment,
+                Found::Contradiction { cookie } => {
+                    doubtful.push((start, cookie));
+                    continue;
+                }
+                Found::Nothing => continue,
+            };
             let range = start..start.saturating_add(segment.slices.saturating_mul(SLICE));
             // Slices that are not in use may be out of access.
             if search.is_in_space(&range) {
                 end = range.end;
                 segments.entry(segment.cookie ^ start).or_default().push((start, segment));
+            } else {
+                doubtful.push((start, segment.cookie));
             }
         }
-        // What looks like a segment by chance has another cookie.
-        let segments = segments.into_values().max_by_key(Vec::len)?;
+        // Other memory that looks like a segment by chance has another cookie.
+        let (key, segments) = segments.into_iter().max_by_key(|(_, segments)| segments.len())?;
+        doubtful.retain(|(start, cookie)| cookie ^ start == key);
         let mut heap = Heap {
             search,
             reader,
@@ -91,6 +100,10 @@ impl<'a, 'm> Heap<'a, 'm> {
         };
         for (start, segment) in &segments {
             heap.add_segment(*start, segment);
+        }
+        for (start, _) in doubtful {
+            search.is_doubtful.set(true);
+            heap.add_unread(start..start + SEGMENT);
         }
         heap.add_delayed();
         heap.add_arenas(&segments.iter().map(|(start, _)| *start).collect::<Vec<_>>());
@@ -124,6 +137,15 @@ impl<'a, 'm> Heap<'a, 'm> {
         if at < end {
             let resident = self.search.resident(at..end);
             self.heap.bookkeeping.add_all(Piece { chunks: 0, bytes: end - at, resident });
+        }
+    }
+
+    /// Adds a segment that contradicts itself.
+    fn add_unread(&mut self, range: Range<u64>) {
+        let is_alone = self.heap.ranges.iter().all(|known| known.end <= range.start || range.end <= known.start);
+        if is_alone && self.search.is_in_space(&range) {
+            self.heap.unread.add(range.end - range.start, self.search.resident(range.clone()));
+            self.heap.ranges.push(range);
         }
     }
 
@@ -188,7 +210,7 @@ impl<'a, 'm> Heap<'a, 'm> {
         let (search, reader, layout) = (self.search, &mut *self.reader, self.layout);
         search.for_each_data(|start, bytes| {
             for (_, address) in super::words(start, bytes).filter(|(_, word)| word % 8 == 0 && *word != 0) {
-                if search.private_at(address).is_none() && search.data.iter().all(|data| !data.contains(&address)) {
+                if search.private_at(address).is_none() && super::range_at(search.data, address).is_none() {
                     continue;
                 }
                 let Some((start, end)) = layout.arena(reader, address) else { continue };
@@ -197,21 +219,22 @@ impl<'a, 'm> Heap<'a, 'm> {
                 }
             }
         });
-        let mut known = self.heap.ranges.clone();
+        self.heap.ranges.sort_by_key(|range| range.start);
+        let known = self.heap.ranges.clone();
         let mut last = 0;
         for (start, end) in arenas {
             if start < last {
                 continue;
             }
             let mut at = start;
-            for range in known.iter().filter(|range| range.start < end && start < range.end) {
+            let first = known.partition_point(|range| range.end <= start);
+            for range in known[first..].iter().take_while(|range| range.start < end) {
                 self.add_free_arena(at..range.start.max(at));
                 at = at.max(range.end);
             }
             self.add_free_arena(at.min(end)..end);
             last = end;
         }
-        known.clear();
         self.heap.ranges.sort_by_key(|range| range.start);
     }
 

@@ -30,8 +30,7 @@ const META_SIZE: u64 = 40;
 const AREA_HEADER: u64 = 24;
 
 /// Returns the heap of musl in a process.
-pub(super) fn find(search: &Search<'_>) -> Vec<AllocatorHeap> {
-    let mut reader = search.reader();
+pub(super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Vec<AllocatorHeap> {
     let mut context = None;
     search.for_each_data(|start, bytes| {
         for (at, secret) in words(start, bytes).filter(|(_, word)| *word != 0) {
@@ -45,7 +44,7 @@ pub(super) fn find(search: &Search<'_>) -> Vec<AllocatorHeap> {
             context = Some((secret, area)).filter(|_| is_area);
         }
     });
-    context.and_then(|(secret, area)| read(search, &mut reader, secret, area)).into_iter().collect()
+    context.and_then(|(secret, area)| read(search, reader, secret, area)).into_iter().collect()
 }
 
 /// A group of slots.

@@ -11,7 +11,7 @@ mod lists;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Allocator, AllocatorHeap, CachedReader, Search, words};
+use super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, words};
 use crate::glibc::Piece;
 
 use self::lists::{Lists, SizeClasses};
@@ -34,8 +34,7 @@ const WRONG_MAX: u64 = 64;
 const BOOKKEEPING_MAX: u64 = 64 << 20;
 
 /// Returns the heap of tcmalloc in a process.
-pub(super) fn find(search: &Search<'_>) -> Vec<AllocatorHeap> {
-    let mut reader = search.reader();
+pub(super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Vec<AllocatorHeap> {
     let (mut root, mut tries, mut words_left) = (None, 0, WORDS_MAX);
     search.for_each_data(|start, bytes| {
         for (at, leaf) in words(start, bytes) {
@@ -43,19 +42,23 @@ pub(super) fn find(search: &Search<'_>) -> Vec<AllocatorHeap> {
                 continue;
             }
             tries += 1;
-            let number = number_of_leaf(search, &mut reader, leaf, &mut words_left);
+            let number = number_of_leaf(search, reader, leaf, &mut words_left);
             root = number.and_then(|number| at.checked_sub(8 * number));
         }
     });
-    root.and_then(|root| Heap::read(search, &mut reader, root)).into_iter().collect()
+    let heap = root.and_then(|root| Heap::read(search, reader, root));
+    if root.is_some() && heap.is_none() {
+        search.is_doubtful.set(true);
+    }
+    heap.into_iter().collect()
 }
 
 fn is_leaf_inside(search: &Search<'_>, leaf: u64) -> bool {
     search.private_at(leaf).is_some_and(|range| range.end - leaf >= LEAF_BYTES)
 }
 
-/// Returns the position in the root of the leaf at an address, by one of its first entries. `None` if
-/// this is no leaf. `words_left` are the words that are looked at.
+/// Returns the position in the root of the leaf at an address, by one of its first entries. `None`
+/// if this is no leaf. `words_left` are the words that are looked at.
 fn number_of_leaf(search: &Search<'_>, reader: &mut CachedReader<'_>, leaf: u64, words_left: &mut u64) -> Option<u64> {
     /// The entries that are looked at.
     const ENTRIES_MAX: usize = 4;
@@ -69,6 +72,7 @@ fn number_of_leaf(search: &Search<'_>, reader: &mut CachedReader<'_>, leaf: u64,
             continue;
         }
         entries += 1;
+        reader.forget(address);
         let span = Span::read(reader, address)?;
         let page = span.start / PAGE;
         if page % ENTRIES == (at - leaf) / 8 {
@@ -161,10 +165,11 @@ impl<'a, 'm> Heap<'a, 'm> {
                 if page < self.end {
                     continue;
                 }
-                let Some(address) = self.reader.word(at).filter(|address| *address != 0) else { continue };
-                let span = Span::read(self.reader, address);
-                match span.filter(|span| span.start == page && self.search.is_in_space(&(span.start..span.end))) {
-                    Some(span) => {
+                if self.reader.word(at).is_none_or(|address| address == 0) {
+                    continue;
+                }
+                match self.span_of(page, at) {
+                    Some((address, span)) => {
                         self.right += 1;
                         self.descriptions.insert(address >> 16);
                         self.add(span);
@@ -173,6 +178,20 @@ impl<'a, 'm> Heap<'a, 'm> {
                 }
             }
         }
+    }
+
+    /// Returns the description that the entry at a place has of a span that begins with a page.
+    /// Another thread may just change both.
+    fn span_of(&mut self, page: u64, place: u64) -> Option<(u64, Span)> {
+        for _ in 0..TRIES {
+            let address = self.reader.word(place)?;
+            let span = Span::read(self.reader, address).filter(|span| span.start == page);
+            if let Some(span) = span.filter(|span| self.search.is_in_space(&(span.start..span.end))) {
+                return Some((address, span));
+            }
+            [place, address].into_iter().for_each(|at| self.reader.forget(at));
+        }
+        None
     }
 
     fn add(&mut self, span: Span) {
@@ -187,7 +206,8 @@ impl<'a, 'm> Heap<'a, 'm> {
             (_, class) => match self.classes.size(class) {
                 Some(size) if span.used * size <= bytes => {
                     let used = span.used * size;
-                    // Blocks are cut from the beginning of a span to its end, and used in this order.
+                    // Blocks are cut from the beginning of a span to its end, and used in this
+                    // order.
                     let used_resident = used.min(resident);
                     heap.used.add_all(Piece { chunks: span.used, bytes: used, resident: used_resident });
                     if used < bytes {

@@ -55,7 +55,8 @@ impl Image {
 
     fn heaps(&self) -> Vec<AllocatorHeap> {
         let (data, private) = (&self.data[..], &self.private[..]);
-        Search { memory: self, pages: &self.pages, data, private, spaces: private }.heaps()
+        Search { memory: self, pages: &self.pages, data, private, spaces: private, is_doubtful: &Cell::new(false) }
+            .heaps()
     }
 }
 
@@ -63,8 +64,8 @@ fn piece(chunks: u64, bytes: u64, resident: u64) -> Piece {
     Piece { chunks, bytes, resident }
 }
 
-/// Returns a heap of jemalloc with a slab of 256 blocks of 48 bytes of which 100 are free and two in
-/// a cache, a large block, and free pages.
+/// Returns a heap of jemalloc with a slab of 256 blocks of 48 bytes of which 100 are free and two
+/// in a cache, a large block, and free pages.
 fn jemalloc() -> Image {
     const LEAF: u64 = OWN + MIB + 64;
     const EDATA: u64 = OWN + PAGE;
@@ -137,6 +138,11 @@ fn a_heap_of_mimalloc() {
     assert_eq!(heap.free, piece(1, (64 << 10) - 192, PAGE - 192));
     assert_eq!(heap.returned, piece(1, 510 << 16, 0));
     assert_eq!(heap.total(), piece(6, 32 * MIB, 2 * PAGE));
+    // A segment that was given up has a page that says it is in use.
+    let mut given_up = mimalloc();
+    given_up.write(HEAP + 208, [0]);
+    let heaps = given_up.heaps();
+    assert_eq!((heaps[0].used, heaps[0].dirty), (piece(0, 0, 0), piece(1, PAGE, PAGE)), "{heaps:#?}");
     // A segment whose runs of slices do not fill it is none.
     let mut damaged = mimalloc();
     damaged.write(HEAP + 264 + 160, [509]);
@@ -188,8 +194,8 @@ fn a_heap_of_tcmalloc() {
     assert_eq!(heap.bookkeeping.bytes, 4 * MIB);
 }
 
-/// Returns a heap of musl with a group of slots of 1008 bytes in a mapping, of which one has a group
-/// of slots of 32 bytes.
+/// Returns a heap of musl with a group of slots of 1008 bytes in a mapping, of which one has a
+/// group of slots of 32 bytes.
 fn musl() -> Image {
     const AREA: u64 = OWN;
     const SECRET: u64 = 0x1234_5678_9abc_def0;
@@ -242,6 +248,13 @@ fn a_process_without_a_heap_and_one_with_two() {
     let found = both.with_pages(&[]).heaps();
     let found: Vec<Allocator> = found.into_iter().map(|heap| heap.allocator).collect();
     assert_eq!(found, [Allocator::Jemalloc, Allocator::Musl]);
+}
+
+/// The fuzz target on some data.
+#[test]
+fn memory_that_repeats_itself() {
+    let patterns: [&[u8]; 4] = [&[], &[0; 64], &[0x40, 0, 0, 0x02, 0x40, 0x7f, 0, 0], &[255; 9]];
+    patterns.iter().for_each(|pattern| crate::fuzzing::allocators(&pattern.repeat(40)));
 }
 
 proptest! {

@@ -29,6 +29,11 @@ pub(crate) struct RssJson {
     bytes_anonymous: u64,
     /// The part of this that is in huge pages.
     bytes_huge: u64,
+    /// The bytes of these that are zeroes: padding, if the program has not written zeroes itself.
+    /// An estimate if more than 256 MiB are in huge pages; missing if the kernel does not tell
+    /// which are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_huge_zeroes: Option<u64>,
     /// Pages of hugetlbfs, which are not among the resident ones.
     bytes_huge_tlb: u64,
     /// Memory in swap, which is not among the resident one.
@@ -164,6 +169,10 @@ impl RssJson {
             bytes_reserved: memory.reserved,
             bytes_anonymous: memory.kernel.anonymous,
             bytes_huge: memory.kernel.anonymous_huge,
+            bytes_huge_zeroes: match memory.huge_pages {
+                Some(huge) => Some(huge.empty),
+                None => (memory.kernel.anonymous_huge == 0).then_some(0),
+            },
             bytes_huge_tlb: memory.kernel.huge_tlb,
             bytes_swapped: memory.kernel.swapped,
             bytes_page_tables: memory.page_tables,

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::super::{CachedReader, Search, words};
 use super::resident_parts;
 use super::sizes;
+use crate::pages::PAGE;
 
 /// The alignment of a block, in whose beginning are its size and the address of the next.
 pub(super) const ALIGNMENT: u64 = 2 << 20;
@@ -47,7 +48,8 @@ pub(super) fn blocks(
         let Some((start, size)) = sizes.find(|(start, size)| place - start < *size) else { continue };
         found.insert(start, start + size);
         places.extend(reader.word(start + 8).filter(|next| *next != 0));
-        // The description of an arena's blocks, which is in the first, has the address of the newest.
+        // The description of an arena's blocks, which is in the first, has the address of the
+        // newest.
         for (at, bytes) in resident_parts(search, start..start + ALIGNMENT) {
             let may_be_block = |word: u64| word != 0 && word.is_multiple_of(ALIGNMENT) && !is_known(&found, word);
             let blocks = words(at, &bytes).map(|(_, word)| word).filter(|word| may_be_block(*word));
@@ -92,8 +94,10 @@ pub(super) fn caches(search: &Search<'_>, reader: &mut CachedReader<'_>, blocks:
     // Arenas are at the beginnings of blocks. The leaves behind them are not searched.
     for block in blocks {
         for (at, bytes) in resident_parts(search, block.start..block.end.min(block.start + ALIGNMENT)) {
-            // The caches are at the ends of stacks, among other places.
-            let is_there = |word: u64| word % 8 == 0 && search.resident(word..word.saturating_add(8)) == 8;
+            // The caches are at the ends of stacks, among other places. A page begins with none:
+            // these are addresses of extents.
+            let may_be = |word: u64| word.is_multiple_of(8) && !word.is_multiple_of(PAGE);
+            let is_there = |word: u64| may_be(word) && search.resident(word..word.saturating_add(8)) == 8;
             for (_, first) in words(at, &bytes).filter(|(_, word)| is_there(*word)) {
                 let mut link = first;
                 while let Some((next, bins)) = descriptor(reader, link) {
@@ -109,9 +113,9 @@ pub(super) fn caches(search: &Search<'_>, reader: &mut CachedReader<'_>, blocks:
     caches
 }
 
-/// Returns the next descriptor and the address of the bins, if there is the descriptor of a cache at
-/// an address: the cache (`tcache_t`) begins with the address of its slow half (`tcache_slow_t`), in
-/// which the descriptor is behind two words.
+/// Returns the next descriptor and the address of the bins, if there is the descriptor of a cache
+/// at an address: the cache (`tcache_t`) begins with the address of its slow half
+/// (`tcache_slow_t`), in which the descriptor is behind two words.
 fn descriptor(reader: &mut CachedReader<'_>, at: u64) -> Option<(u64, u64)> {
     let [next, _, bins] = reader.words::<3>(at)?;
     let slow = reader.word(bins.checked_sub(8)?)?;

@@ -1,6 +1,6 @@
 //! The fields of segments and pages in the versions of mimalloc 2.
 
-use super::super::CachedReader;
+use super::super::{CachedReader, TRIES};
 use super::SLICE;
 
 /// The slices of a segment without a huge block.
@@ -16,9 +16,9 @@ const PAGE_WORDS: usize = 10;
 /// The offsets in bytes of some versions.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// In a segment: the number of pages in use, a number that depends on the address, the number of
-    /// slices (followed by that of those for the description, the kind, the number of entries and the
-    /// thread), and the first page.
+    /// In a segment: the number of pages in use, a number that depends on the address, the number
+    /// of slices (followed by that of those for the description, the kind, the number of entries
+    /// and the thread), and the first page.
     used: u64,
     cookie: u64,
     slices: u64,
@@ -69,6 +69,17 @@ pub(super) struct Segment {
     pub(super) pages: Vec<PageUse>,
 }
 
+/// The result of a look at an address.
+pub(super) enum Found {
+    Segment(Segment),
+    /// The beginning of a segment whose runs of slices do not fill it.
+    Contradiction {
+        /// The number that depends on the address.
+        cookie: u64,
+    },
+    Nothing,
+}
+
 /// A page, or a free run of slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageUse {
@@ -84,8 +95,27 @@ pub(super) struct PageUse {
 }
 
 impl Layout {
-    /// Reads the segment at an address. `None` if there is none of this layout.
-    pub(super) fn segment(&self, reader: &mut CachedReader<'_>, start: u64) -> Option<Segment> {
+    /// Reads the segment at an address, several times if it makes no sense, because it may just be
+    /// changing.
+    pub(super) fn segment_that_may_change(&self, reader: &mut CachedReader<'_>, start: u64) -> Found {
+        for _ in 0..TRIES {
+            if let Some(segment) = self.segment(reader, start) {
+                return Found::Segment(segment);
+            }
+            if reader.word(start + self.slices) != Some(SLICES) {
+                return Found::Nothing;
+            }
+            let end = start + self.pages + SLICES * self.page_size;
+            (start..end).step_by(4096).for_each(|at| reader.forget(at));
+        }
+        match reader.word(start + self.cookie) {
+            Some(cookie) => Found::Contradiction { cookie },
+            None => Found::Nothing,
+        }
+    }
+
+    /// Reads the segment at an address.
+    fn segment(&self, reader: &mut CachedReader<'_>, start: u64) -> Option<Segment> {
         let [slices, info_slices, kind, entries, thread] = reader.words::<5>(start + self.slices)?;
         let (is_huge, entries) = ((kind & 0xffff_ffff) == 1, entries);
         let is_sound = kind & 0xffff_ffff <= 1
@@ -97,9 +127,14 @@ impl Layout {
             return None;
         }
         let cookie = reader.word(start + self.cookie)?;
-        let pages = self.pages(reader, start, slices, entries)?;
-        let used = pages.iter().skip(1).filter(|page| page.block_size > 0).count() as u64;
-        let is_whole = u64::from(pages.first()?.slices) == info_slices && reader.word(start + self.used)? == used;
+        let mut pages = self.pages(reader, start, slices, entries)?;
+        let used = reader.word(start + self.used)?;
+        if used == 0 {
+            // A segment that was given up, and is kept for the next.
+            pages.iter_mut().skip(1).for_each(|page| page.block_size = 0);
+        }
+        let counted = pages.iter().skip(1).filter(|page| page.block_size > 0).count() as u64;
+        let is_whole = u64::from(pages.first()?.slices) == info_slices && used == counted;
         is_whole.then_some(Segment { cookie, slices, thread, pages })
     }
 
@@ -141,7 +176,8 @@ impl Layout {
         if self.is_short {
             return None;
         }
-        // The number, where the memory is from (3 words), start, blocks, and words of bits for them.
+        // The number, where the memory is from (3 words), start, blocks, and words of bits for
+        // them.
         let [_, _, _, _, start, blocks, fields] = reader.words::<7>(at)?;
         let is_sound = start != 0
             && start.is_multiple_of(BLOCK)

@@ -1,15 +1,15 @@
 //! The heap of mimalloc 3.
 //!
-//! A page map has, for each slice of 64 KiB, the address of the description of the page that has the
-//! slice. A page has blocks of one size. The map has two levels; the allocator's data have the address
-//! of the first. Most pages are in arenas: ranges that begin with a description.
-//! Sources: `include/mimalloc/types.h`, `include/mimalloc/internal.h` and `src/page-map.c` of mimalloc
-//! 3.1.5 and 3.3.2.
+//! A page map has, for each slice of 64 KiB, the address of the description of the page that has
+//! the slice. A page has blocks of one size. The map has two levels; the allocator's data have the
+//! address of the first. Most pages are in arenas: ranges that begin with a description. Sources:
+//! `include/mimalloc/types.h`, `include/mimalloc/internal.h` and `src/page-map.c` of mimalloc 3.1.5
+//! and 3.3.2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::super::{Allocator, AllocatorHeap, CachedReader, Search, words};
+use super::super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, words};
 use super::SLICE;
 use crate::glibc::Piece;
 
@@ -31,18 +31,26 @@ const WRONG_MAX: u64 = 64;
 const ARENA_SLICES: std::ops::RangeInclusive<u64> = 512..=1 << 22;
 
 /// Returns the heap of mimalloc 3 in a process.
-pub(super) fn find(search: &Search<'_>) -> Option<AllocatorHeap> {
-    let mut reader = search.reader();
+pub(super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Option<AllocatorHeap> {
     let (mut map, mut tries) = (None, 0);
     search.for_each_data(|start, bytes| {
         for (_, address) in words(start, bytes).filter(|(_, word)| *word != 0 && word % 8 == 0) {
             if map.is_none() && tries < TRIES_MAX && search.private_at(address).is_some() {
                 tries += 1;
-                map = Some(address).filter(|_| is_map(search, &mut reader, address));
+                map = Some(address).filter(|_| is_map(search, reader, address));
             }
         }
     });
-    Heap::read(search, &mut reader, map?)
+    // A page that was given back since the map was read has no description: all is read anew.
+    let map = map?;
+    let heap = (0..TRIES).find_map(|_| {
+        reader.forget_all();
+        Heap::read(search, reader, map)
+    });
+    if heap.is_none() {
+        search.is_doubtful.set(true);
+    }
+    heap
 }
 
 /// True if there is a page map at an address, by its first entry.
@@ -80,7 +88,8 @@ impl Page {
     fn read(reader: &mut CachedReader<'_>, at: u64, slice: u64) -> Option<Page> {
         /// The lowest bits of the thread's number are flags.
         const FLAGS: u64 = 7;
-        // The thread, a list, three numbers of 2 bytes, two lists, the size of a block, their start.
+        // The thread, a list, three numbers of 2 bytes, two lists, the size of a block, their
+        // start.
         let [thread, _, counts, _, thread_free, block_size, start] = reader.words::<7>(at)?;
         let (used, capacity, reserved) = (counts & 0xffff, counts >> 16 & 0xffff, counts >> 32 & 0xffff);
         let slices = (start / SLICE).checked_sub(slice)?;
@@ -192,10 +201,12 @@ impl<'a, 'm> Heap<'a, 'm> {
         let known = self.heap.ranges.clone();
         let mut last = 0;
         for (start, (end, own_end)) in arenas {
-            let inside = known.iter().filter(|range| range.start < end && start < range.end);
-            let inside: Vec<&Range<u64>> = inside.collect();
-            let is_right = inside.first().is_some_and(|first| first.start >= own_end);
-            if start < last || !is_right {
+            if start < last {
+                continue;
+            }
+            let first = known.partition_point(|range| range.end <= start);
+            let inside: Vec<&Range<u64>> = known[first..].iter().take_while(|range| range.start < end).collect();
+            if inside.first().is_none_or(|first| first.start < own_end) {
                 continue;
             }
             last = end;
