@@ -79,6 +79,10 @@ pub fn read_everything(file: &[u8]) {
     for &image in images.iter().take(64) {
         let _ = (recording.image(image), recording.image_end(image), recording.image_counts(image));
         let _ = (recording.mappings(image), recording.threads(image), recording.image_timeline(image));
+        for snapshot in recording.resident_snapshots(image).rows {
+            assert!(snapshot.sites.iter().all(|site| site.stack <= StackId::MAX));
+            let _ = (snapshot.found(), snapshot.pages_live());
+        }
         let _ = (recording.memory(image), recording.carried(image).map(|carried| carried.len()));
         recording.annotations(image).for_each(drop);
         let mut space = AddressSpace::default();

@@ -35,6 +35,8 @@ pub enum ChunkKind {
     Names,
     /// [Changes of the mappings](crate::MappingEvent) of one image.
     Mappings,
+    /// A part of a resident snapshot of one image.
+    Resident,
     /// A kind that this version does not know; its chunks are skipped.
     Other(u16),
 }
@@ -55,6 +57,7 @@ impl ChunkKind {
             ChunkKind::Memory => 10,
             ChunkKind::Names => 11,
             ChunkKind::Mappings => 12,
+            ChunkKind::Resident => 13,
             ChunkKind::Other(number) => number,
         }
     }
@@ -74,6 +77,7 @@ impl ChunkKind {
             10 => ChunkKind::Memory,
             11 => ChunkKind::Names,
             12 => ChunkKind::Mappings,
+            13 => ChunkKind::Resident,
             other => ChunkKind::Other(other),
         }
     }
@@ -108,9 +112,9 @@ pub struct ChunkHead {
     pub moves: u32,
     /// Events: the number of [marks](crate::Mark) between them; these are not rows.
     pub marks: u32,
-    /// Checkpoint: the number of this part, from 0.
+    /// Checkpoint, resident snapshot: the number of this part, from 0.
     pub part: u32,
-    /// Checkpoint: the number of parts.
+    /// Checkpoint, resident snapshot: the number of parts.
     pub parts: u32,
     /// Checkpoint: the image's totals at that moment.
     pub counts: Option<Counts>,

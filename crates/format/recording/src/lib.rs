@@ -8,7 +8,7 @@
 //! - [`messages`]: what is known about the session, its images, modules and threads, and the
 //!   totals.
 //! - [`events`]: the calls in order, as columns.
-//! - [`nodes`], [`sites`], [`checkpoint`], [`timeline`], [`memory`], [`mappings`],
+//! - [`nodes`], [`sites`], [`checkpoint`], [`timeline`], [`memory`], [`mappings`], [`resident`],
 //!   [`annotations`]: the other bulk chunks.
 //! - [`writer`]: [`RecordingWriter`] strings chunks together and ends with index, footer and
 //!   trailer.
@@ -44,6 +44,7 @@ pub mod nodes;
 mod proto;
 pub mod reader;
 mod records;
+pub mod resident;
 pub mod sites;
 mod stamps;
 pub mod timeline;
@@ -73,6 +74,10 @@ pub use messages::{
 pub use names::{CodeExtent, NamedLocation, Names, NamesEncoder};
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{Checkpoint, EventChunk, Limits, Process, Recording, Rows};
+pub use resident::{
+    ResidentEncoder, ResidentFigures, ResidentSnapshot, SNAPSHOT_NAMES_MAX, SNAPSHOT_PARTS_MAX, SnapshotCause,
+    SnapshotPart, SnapshotSite,
+};
 pub use sites::{Site, SiteErrors, SitesEncoder};
 pub use stamps::StampText;
 pub use timeline::{Sample, Timeline, TimelineEncoder};

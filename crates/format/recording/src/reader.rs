@@ -19,6 +19,7 @@ use crate::messages::{
 };
 use crate::names::Names;
 use crate::nodes::{self, NodeCache, NodeTable, StackTree};
+use crate::resident::{self, ResidentSnapshot};
 use crate::sites::{self, Site};
 use crate::timeline::{self, Sample};
 use crate::{annotations, checkpoint};
@@ -135,6 +136,7 @@ impl<'a> Recording<'a> {
                 ChunkKind::Memory => memory::decode(contents, head.rows, &mut Vec::new()),
                 ChunkKind::Names => Names::default().add(contents, head.rows),
                 ChunkKind::Mappings => mappings::decode(contents, head.rows, &mut Vec::new()),
+                ChunkKind::Resident => resident::check(contents, head),
                 ChunkKind::Index | ChunkKind::Footer | ChunkKind::Other(_) => Ok(()),
             });
             match checked {
@@ -339,6 +341,28 @@ impl<'a> Recording<'a> {
     /// recorded.
     pub fn memory(&self, image: ImageId) -> Rows<MemorySample> {
         self.gather(ChunkKind::Memory, Some(image), memory::decode)
+    }
+
+    /// Returns the resident snapshots of an image in order of time; empty if none were made. All of
+    /// them are unpacked.
+    pub fn resident_snapshots(&self, image: ImageId) -> Rows<ResidentSnapshot> {
+        let (mut rows, mut damage) = (Vec::new(), Vec::new());
+        let mut unpacker = Unpacker::default();
+        let mut bytes = 0;
+        for chunk in self.of_image(ChunkKind::Resident, Some(image)) {
+            if bytes > self.limits.table_bytes {
+                damage.push(Damage { offset: chunk.offset, reason: Reason::Limit });
+                break;
+            }
+            let read = self.read(chunk, &mut unpacker, |contents| {
+                // Rows and texts take at most so many times the memory of their bytes in the file.
+                bytes = bytes.saturating_add(contents.len().saturating_mul(16));
+                resident::decode(contents, &chunk.head, &mut rows)
+            });
+            damage.extend(read.err());
+        }
+        rows.sort_by_key(|snapshot| snapshot.time);
+        Rows { rows, damage }
     }
 
     /// Returns the functions at places in modules for which the recording has names, all of them

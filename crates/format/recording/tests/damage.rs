@@ -31,6 +31,7 @@ fn contents(recording: &Recording<'_>) -> Vec<String> {
     }
     all.push(format!("{:?}", recording.timeline().rows));
     all.push(format!("{:?}", recording.memory(ImageId(0)).rows));
+    all.push(format!("{:?}", recording.resident_snapshots(ImageId(0)).rows));
     all
 }
 

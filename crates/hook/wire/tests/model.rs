@@ -79,8 +79,12 @@ enum Owned {
     Marks(bool),
     Exec([u32; 2], u16, bool, u64, Vec<u8>),
     ExecFailed(u32),
+    Mapping(usize, u8, u32, [u64; 5]),
     Annotation(u16, Vec<u64>),
 }
+
+/// Some calls that change mappings, by either function.
+const MAP_CALLS: [MapCall; 4] = [MapCall::Mmap, MapCall::Shmdt, MapCall::SyscallMmap, MapCall::SyscallShmdt];
 
 fn address() -> impl Strategy<Value = u64> {
     (0_u64..1 << 44).prop_map(|address| address << 3)
@@ -116,6 +120,7 @@ fn owned() -> impl Strategy<Value = Owned> {
         (any::<[u32; 2]>(), any::<u16>(), any::<bool>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..250))
             .prop_map(|(p, r, t, s, f)| Owned::Exec(p, r, t, s, f)),
         any::<u32>().prop_map(Owned::ExecFailed),
+        (0..MAP_CALLS.len(), 0_u8..6, stack(), any::<[u64; 5]>()).prop_map(|(c, s, k, w)| Owned::Mapping(c, s, k, w)),
         (256_u16.., prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(c, p)| Owned::Annotation(c, p)),
     ]
 }
@@ -217,6 +222,15 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             let path = Packed { words: &second[..words], length: path.len() };
             Whole::Extended(Extended::Exec { process, pid, reason, is_tight, since, path })
         }
+        Owned::Mapping(call, step, stack, [address, length, arguments @ ..]) => Whole::Extended(Extended::Mapping {
+            call: MAP_CALLS[call],
+            step: [MapStep::Done, MapStep::Begins, MapStep::Failed][usize::from(step % 3)],
+            is_allocators: step < 3,
+            stack: StackId(stack),
+            address,
+            length,
+            arguments,
+        }),
         Owned::ExecFailed(pid) => Whole::Extended(Extended::ExecFailed { pid }),
         Owned::Marks(ends) => Whole::Extended(if ends { Extended::MarksComplete } else { Extended::MarksCleared }),
         Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),

@@ -16,6 +16,7 @@ use crate::selection::Selection;
 
 mod allocator;
 mod growth;
+mod pool;
 mod reporters;
 mod reserve;
 mod size_class;
@@ -24,6 +25,7 @@ mod temporary;
 
 pub use allocator::{OtherAllocator, ReplayedAllocator};
 pub use growth::Grows;
+pub use pool::Pool;
 pub use reporters::Reporters;
 pub use reserve::Reserve;
 pub use size_class::SizeClass;
@@ -56,6 +58,8 @@ pub enum Finding {
     SizeClass(SizeClass),
     /// Blocks that reporters miss or report twice.
     Reporters(Reporters),
+    /// Blocks that keep pages which are empty otherwise.
+    Pool(Pool),
     /// An allocator that saves memory or time.
     Allocator(OtherAllocator),
 }
@@ -87,7 +91,9 @@ impl AdviceList {
     /// [`parts`](crate::parts).
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<AdviceList, Error> {
         let mut list = AdviceList::default();
-        for rule in [growth::find, reserve::find, temporary::find, slop::find, size_class::find, reporters::find] {
+        let rules =
+            [growth::find, reserve::find, temporary::find, slop::find, size_class::find, pool::find, reporters::find];
+        for rule in rules {
             rule(names, selection, &mut list, progress)?;
         }
         list.advice.sort_by_key(|advice| std::cmp::Reverse(advice.bytes));
@@ -110,6 +116,7 @@ impl Finding {
             Finding::Slop(_) => slop::NAME,
             Finding::SizeClass(_) => size_class::NAME,
             Finding::Reporters(_) => reporters::NAME,
+            Finding::Pool(_) => pool::NAME,
             Finding::Allocator(_) => allocator::NAME,
         }
     }

@@ -85,6 +85,7 @@ mod reallocations;
 mod relations;
 mod replay;
 mod reports;
+mod resident;
 pub mod rewrite;
 mod roles;
 mod selection;
@@ -106,8 +107,8 @@ mod wrapper_search;
 mod wrappers;
 
 pub use advice::{
-    Advice, AdviceList, Finding, Grows, OtherAllocator, ReplayedAllocator, Reporters, Reserve, SizeClass, Skipped,
-    Slop, Temporary,
+    Advice, AdviceList, Finding, Grows, OtherAllocator, Pool, ReplayedAllocator, Reporters, Reserve, SizeClass,
+    Skipped, Slop, Temporary,
 };
 pub use allocator_events::{AllocatorEvent, AllocatorEventKind, Purge, allocator_event, allocator_events};
 pub use allocators::is_allocator;
@@ -140,6 +141,7 @@ pub use progress::Progress;
 pub use rank::{Key, Rank, RankBy, rank};
 pub use reallocations::{ReallocationTotals, Reallocations, reallocations};
 pub use relations::{Relation, Relations, relations};
+pub use resident::{ImageSnapshots, ResidentBand, ResidentGroup, ResidentGroups};
 pub use roles::Declared;
 pub use selection::Selection;
 pub use shares::{ShareGroup, Shares, SharesBy};

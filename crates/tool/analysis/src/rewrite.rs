@@ -24,6 +24,7 @@ use crate::replay::visitor::Origin;
 use crate::selection::Selection;
 
 mod anonymize;
+mod mapped;
 mod mappings;
 mod merge;
 mod segments;
@@ -34,7 +35,7 @@ mod totals;
 mod trim;
 
 pub use anonymize::{Kept, anonymize};
-pub use mappings::{MappedTotals, MappedUse, mapped_totals, mappings};
+pub use mapped::{MappedTotals, MappedUse, mapped_totals, mappings};
 pub use merge::{Merged, merge};
 pub use trim::trim;
 

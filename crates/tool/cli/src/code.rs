@@ -572,6 +572,26 @@ codes_with_recordings! { before {
         remedy: "Stop the process meanwhile: `kill -STOP PID`. Otherwise ask the allocator: `mallctl`, `mi_stats_print`, \
                  `MallocExtension_GetStats`.",
     }
+    /// The recording has no resident snapshot
+    NoSnapshots = 129 {
+        cause: "It was made by an earlier version, with --no-resident, or from another tool's file; or no process ran for 50 ms, \
+                or none could be read (HL0117).",
+        consequence: "Nothing in the file says where resident memory was. Its curve is in `heapledger timeline`.",
+        remedy: "Record again: `heapledger record -- COMMAND`. Of a program that runs: `heapledger rss PID`.",
+    }
+    /// A snapshot does not divide the live blocks
+    NoSites = 130 {
+        cause: "The recording is of a sample: of the blocks that are not in it, nobody knows the addresses.",
+        consequence: "The parts of resident memory are there, but not which functions keep which pages.",
+        remedy: "Record all blocks: `heapledger record` without --sample.",
+    }
+    /// Resident memory was higher than in the snapshot
+    BelowPeak = 131 {
+        cause: "A snapshot is made when resident memory has changed by a tenth, as far as there is time: all snapshots may take \
+                a fiftieth of a processor. A peak that is short, or early, may be between two of them.",
+        consequence: "The snapshot shown is that of the highest moment that has one. How much is missing is in the message.",
+        remedy: "Ask for more: `heapledger record --resident-every 100ms -- COMMAND`.",
+    }
     /// Mappings were not recorded
     NoMappings = 132 {
         cause: "The question is about memory that is mapped (`--mappings`, `--metric mapped`), and the file has no events of \

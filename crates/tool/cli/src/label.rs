@@ -50,7 +50,14 @@ impl<'r, 'a> Labels<'r, 'a> {
             directory.push('/');
         }
         let names = Names::new(recording, symbolizer).with_declared(config::declared(&symbols.wrapper));
-        Labels { names, recording, full_names: symbols.full_names, frames: symbols.frames, directory, counts_mappings: false }
+        Labels {
+            names,
+            recording,
+            full_names: symbols.full_names,
+            frames: symbols.frames,
+            directory,
+            counts_mappings: false,
+        }
     }
 
     /// Returns the name of a function: the short one, unless full ones were asked for.

@@ -25,12 +25,14 @@ pub(crate) mod end;
 mod images;
 mod merge;
 mod open_sites;
+mod resident;
 mod segment;
 mod slot;
 mod upkeep;
 
 use images::Images;
 use merge::Merge;
+use resident::Resident;
 use segment::Segment;
 use slot::Slot;
 use upkeep::Upkeep;
@@ -48,6 +50,7 @@ pub(crate) struct Collector {
     images: Images,
     segment: Segment,
     upkeep: Upkeep,
+    resident: Resident,
     shared: Shared,
     /// The time to sleep when there is nothing to do.
     pause: Duration,
@@ -77,6 +80,7 @@ impl Collector {
             shared: Shared::new(&session, writer),
             segment: Segment::new(session),
             upkeep: Upkeep::new(),
+            resident: Resident::default(),
             pause: PAUSE_MIN,
             was_refused: false,
             messages: Vec::new(),
@@ -202,6 +206,7 @@ impl Collector {
                 Message::Resumed { stamp } => self.segment.resume(self.merge.time(stamp), &mut self.shared),
                 Message::Rated { stamp, rate } => self.rate(self.merge.time(stamp), rate),
                 Message::Save { stamp, done } => self.upkeep.saves.push((stamp, done)),
+                Message::Resident { pid, stamp, done } => self.resident.asked.push((pid, stamp, done)),
                 Message::Declined { image, stamp } => self.decline(image, stamp),
                 Message::NotRedirected { image, stamp } => self.not_redirected(image, stamp),
                 Message::Followed { pid, stamp } => self.shared.departures.introduce(pid, stamp),

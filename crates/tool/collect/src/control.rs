@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -112,8 +112,19 @@ impl Switch {
     /// Waits until everything that has happened until now is in the file. Returns false if that
     /// fails.
     fn save(&self) -> bool {
+        self.wait_for(|stamp, done| Message::Save { stamp, done })
+    }
+
+    /// Waits until a resident snapshot of a process is in the file. Returns false if that fails, or
+    /// the process is not recorded.
+    fn snapshot_resident(&self, pid: u32) -> bool {
+        self.wait_for(|stamp, done| Message::Resident { pid, stamp, done })
+    }
+
+    /// Posts a message, and waits until the collector notifies its requester.
+    fn wait_for(&self, message: impl FnOnce(u64, SyncSender<()>) -> Message) -> bool {
         let (done, is_done) = sync_channel(1);
-        self.inbox.post([Message::Save { stamp: units(arch::ticks()), done }]);
+        self.inbox.post([message(units(arch::ticks()), done)]);
         crate::command::wake(&self.page);
         let until = Instant::now() + WRITE_TIMEOUT;
         // The end of the recording does not wait for this.
@@ -283,6 +294,7 @@ fn answer(line: &[u8], switch: &Switch, status: &Mutex<Status>) -> Option<Vec<u8
         ControlRequest::Sample(rate) => switch.rate(rate),
         ControlRequest::Status => {}
         ControlRequest::Save => switch.save().then_some(())?,
+        ControlRequest::Resident(pid) => switch.snapshot_resident(pid).then_some(())?,
     }
     let mut status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
     (status.is_on, status.has_begun) = (switch.is_on(), switch.began().is_some());
@@ -307,6 +319,9 @@ pub enum ControlRequest {
     /// Wait until everything that has happened so far is in the file. It can then be read like an
     /// unfinished recording.
     Save,
+    /// Wait until a snapshot of the resident memory of the process with this pid is in the file.
+    /// Fails if it is not recorded, or cannot be read.
+    Resident(u32),
 }
 
 impl ControlRequest {
@@ -318,6 +333,7 @@ impl ControlRequest {
             ControlRequest::Sample(rate) => &format!("rate={}", rate.logarithm()),
             ControlRequest::Status => "status",
             ControlRequest::Save => "save",
+            ControlRequest::Resident(pid) => &format!("resident={pid}"),
         };
         RequestLine::write(WORD, &[(true, word)])
     }
@@ -326,6 +342,9 @@ impl ControlRequest {
         let line = RequestLine::parse(line, WORD)?;
         if let Some(logarithm) = line.value("rate") {
             return logarithm.parse().ok().map(Rate::from_logarithm).map(ControlRequest::Sample);
+        }
+        if let Some(pid) = line.value("resident") {
+            return pid.parse().ok().map(ControlRequest::Resident);
         }
         let requests = [
             ("start", ControlRequest::Start),
@@ -373,7 +392,8 @@ impl RunningSession {
 }
 
 fn request_status(address: &ListedSocket, request: ControlRequest) -> io::Result<Status> {
-    let timeout = if request == ControlRequest::Save { WRITE_TIMEOUT } else { TIMEOUT };
+    let waits = matches!(request, ControlRequest::Save | ControlRequest::Resident(_));
+    let timeout = if waits { WRITE_TIMEOUT } else { TIMEOUT };
     let (_, text) = ask(vec![address.clone()], None, &request.to_line(), ANSWER_MAX, timeout)?;
     Status::from_text(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

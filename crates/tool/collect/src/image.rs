@@ -7,6 +7,7 @@ use heapledger_recording::{ImageId, ImageStart, Timeline};
 use crate::address_index::AddressIndex;
 use crate::external_counters::ExternalCounters;
 use crate::memory::Samples;
+use crate::resident::Schedule;
 use crate::tree::Tree;
 
 mod apply;
@@ -46,6 +47,7 @@ pub(crate) struct Image {
     reports: Reports,
     usable_sizes: UsableSizes,
     mappings: Mappings,
+    pub(crate) resident: Schedule,
     /// The external counters at the beginning of this segment.
     external_before: ExternalCounters,
 }
@@ -69,6 +71,7 @@ impl Image {
             reports: Reports::new(start.pid),
             usable_sizes: UsableSizes::default(),
             mappings: Mappings::new(start.image, start.pid, start.time, keeps_mappings),
+            resident: Schedule::default(),
             external_before: ExternalCounters::default(),
         }
     }

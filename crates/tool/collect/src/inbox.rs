@@ -30,6 +30,9 @@ pub(crate) enum Message {
     Rated { stamp: u64, rate: Rate },
     /// A request to write everything before this stamp to the file, and to be notified then.
     Save { stamp: u64, done: SyncSender<()> },
+    /// A request for a resident snapshot of a process after this stamp, and to be notified when it
+    /// is in the file.
+    Resident { pid: u32, stamp: u64, done: SyncSender<()> },
     /// The image's process had no room for what it was given, and continues unrecorded.
     Declined { image: ImageId, stamp: u64 },
     /// Entries of an allocator in the image's program were to be redirected, and were not.

@@ -66,6 +66,8 @@ pub struct RecordOptions {
     pub usable_sizes: bool,
     /// Record the calls that change mappings. Without effect if only totals are kept.
     pub mappings: bool,
+    /// The moments at which to record where the resident memory is.
+    pub resident: ResidentSnapshots,
     /// The parts of an allocation's stack and context that are recorded.
     pub stacks: StackMode,
     /// Compare every stack with the one from the program's C library.
@@ -104,6 +106,24 @@ pub enum StackMode {
     Pseudo,
     /// Nothing.
     None,
+}
+
+/// The moments at which snapshots of resident memory are made, besides those that are
+/// [asked for](crate::ControlRequest::Resident).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResidentSnapshots {
+    /// Make one whenever resident memory has changed by a tenth, and now and then, as long as all
+    /// of them have taken less than a tenth of a second of processor time and a fiftieth of the
+    /// session's time.
+    pub automatic: bool,
+    /// Make one after each such time.
+    pub every: Option<Duration>,
+}
+
+impl Default for ResidentSnapshots {
+    fn default() -> ResidentSnapshots {
+        ResidentSnapshots { automatic: true, every: None }
+    }
 }
 
 /// The conditions for continuing in another file. Each file can be read on its own: it begins with
@@ -154,6 +174,7 @@ impl RecordOptions {
             sample_every: None,
             usable_sizes: false,
             mappings: false,
+            resident: ResidentSnapshots::default(),
             stacks: StackMode::Mixed,
             verify_stacks: false,
             handle_signals: true,

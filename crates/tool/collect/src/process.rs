@@ -74,6 +74,27 @@ impl Stat {
     }
 }
 
+/// Returns a number that differs between the programs that a process runs one after the other: a
+/// hash of where the kernel has put its code and stack, and of when the process was started. `None`
+/// if it has ended.
+pub(crate) fn image_identity(pid: u32) -> Option<u64> {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let stat = text(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    // The fields are numbered from 1 in proc_pid_stat(5), and the first one here is the third.
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let mut hasher = DefaultHasher::new();
+    [22, 26, 28].map(|field| fields.get(field - 3)).hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+/// Returns the most resident bytes that a process ever had (`VmHWM`).
+pub(crate) fn resident_max(pid: u32) -> Option<u64> {
+    let status = text(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// Reads a file of proc(5) with text. A program chooses some names in there, such as its own and
 /// those of its files: bytes of them that are not UTF-8 are replaced.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {

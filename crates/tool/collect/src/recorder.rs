@@ -276,6 +276,7 @@ impl<'a> Prepared<'a> {
         if options.mappings && !options.totals_only {
             collector.keep_mappings();
         }
+        collector.set_resident(options.resident);
         if !switch.is_on() {
             collector.pause(Time(0));
         }
@@ -511,6 +512,7 @@ impl Recorder<'_> {
     fn finish(mut self, time_is_up: bool) -> Outcome {
         if !self.collector.has_failed() {
             (self.observer)(Progress::Finishing);
+            self.collector.make_last_snapshots();
         }
         match &self.target {
             Some(running) => {

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use heapledger_recording::{
     CheckpointEncoder, Compressor, EncodedChunk, Footer, ImageId, LiveBlock, MemoryEncoder, MemorySample, RawChunk,
-    Record, Sample, Site, SitesEncoder, TimelineEncoder, encode_records,
+    Record, ResidentEncoder, ResidentSnapshot, Sample, Site, SitesEncoder, TimelineEncoder, encode_records,
 };
 
 use crate::destination::Destination;
@@ -32,6 +32,7 @@ pub(crate) enum Job {
     Timeline(Option<ImageId>, Vec<Sample>),
     Checkpoint(CheckpointEncoder, Vec<LiveBlock>),
     Memory(ImageId, Vec<MemorySample>),
+    Resident(ImageId, Box<ResidentSnapshot>),
     /// The final name of the file.
     Name(PathBuf),
     /// The contents of the file until the next snapshot, in addition to its permanent contents. For
@@ -161,6 +162,7 @@ fn encode(job: Job, compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Wr
             checkpoint.encode(&blocks, compressor)?
         }
         Job::Memory(image, samples) => MemoryEncoder::encode(image, &samples, compressor)?,
+        Job::Resident(image, snapshot) => ResidentEncoder::encode(image, &snapshot, compressor)?,
         Job::Name(_) | Job::Snapshot(..) | Job::Finish(_) | Job::Next(_) | Job::Written(_) => Vec::new(),
     })
 }

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::allocators::{Allocator, AllocatorHeap, Search, names};
 use crate::error::ResidentError;
+use crate::fold::{self, BlockFold, PartRanges, PlacedBlock};
 use crate::glibc::{GlibcHeap, Piece, Places};
 use crate::heap::{HeapMap, Slice};
 use crate::huge_pages::HugePages;
@@ -65,6 +66,8 @@ pub struct ResidentMemory {
     is_doubtful: bool,
     /// The resident pages of private memory.
     pages: PresentPages,
+    /// The addresses of the parts.
+    places: PartPlaces,
 }
 
 /// A part of resident memory.
@@ -86,6 +89,13 @@ pub struct ResidentPart {
     pub private_dirty: u64,
     /// The resident bytes that other processes map, too, if the part is made of whole mappings.
     pub shared: u64,
+}
+
+impl ResidentPart {
+    /// Returns a part of nothing.
+    pub fn new(kind: PartKind, name: String) -> ResidentPart {
+        ResidentPart { kind, name, count: 0, mapped: 0, resident: 0, private_dirty: 0, shared: 0 }
+    }
 }
 
 /// The use of memory.
@@ -150,6 +160,49 @@ pub enum PartKind {
     Kernel,
 }
 
+/// The words for kinds of parts, in files and in JSON.
+const WORDS: [(PartKind, &str); 27] = [
+    (PartKind::GlibcUsed, "glibc-used"),
+    (PartKind::GlibcMapped, "glibc-mapped"),
+    (PartKind::GlibcCached, "glibc-cached"),
+    (PartKind::GlibcFast, "glibc-fast"),
+    (PartKind::GlibcFree, "glibc-free"),
+    (PartKind::GlibcTop, "glibc-top"),
+    (PartKind::GlibcBookkeeping, "glibc-bookkeeping"),
+    (PartKind::GlibcUnread, "glibc-unread"),
+    (PartKind::HeapledgerUsed, "heapledger-used"),
+    (PartKind::HeapledgerUnused, "heapledger-unused"),
+    (PartKind::HeapledgerFree, "heapledger-free"),
+    (PartKind::HeapledgerBookkeeping, "heapledger-bookkeeping"),
+    (PartKind::AllocatorUsed, "allocator-used"),
+    (PartKind::AllocatorCached, "allocator-cached"),
+    (PartKind::AllocatorFree, "allocator-free"),
+    (PartKind::AllocatorDirty, "allocator-dirty"),
+    (PartKind::AllocatorLazy, "allocator-lazy"),
+    (PartKind::AllocatorReturned, "allocator-returned"),
+    (PartKind::AllocatorBookkeeping, "allocator-bookkeeping"),
+    (PartKind::AllocatorUnread, "allocator-unread"),
+    (PartKind::File, "file"),
+    (PartKind::MainStack, "main-stack"),
+    (PartKind::ThreadStack, "thread-stack"),
+    (PartKind::EndedStack, "ended-stack"),
+    (PartKind::Anonymous, "anonymous"),
+    (PartKind::Shared, "shared"),
+    (PartKind::Kernel, "kernel"),
+];
+
+impl PartKind {
+    /// Returns the word for the kind, such as `glibc-used`.
+    pub fn word(self) -> &'static str {
+        WORDS.iter().find(|(kind, _)| *kind == self).map_or("anonymous", |(_, word)| word)
+    }
+
+    /// Returns the kind that a word stands for.
+    pub fn from_word(word: &str) -> Option<PartKind> {
+        WORDS.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind)
+    }
+}
+
 impl ResidentMemory {
     /// Puts the resident memory of a process into parts. The process is not stopped: a part may
     /// have changed before the next one is looked at. Nothing becomes resident by it.
@@ -198,7 +251,13 @@ impl ResidentMemory {
         let mut reader = WordReader::new(&memory, &pages);
         let mappings = threads.divide_stacks(mappings, &pages, &mut reader);
 
-        let mut account = Account { mappings: &mappings, pages: &pages, parts: BTreeMap::new(), carved: Vec::new() };
+        let mut account = Account {
+            mappings: &mappings,
+            pages: &pages,
+            parts: BTreeMap::new(),
+            carved: Vec::new(),
+            places: PartPlaces::default(),
+        };
         if let Some(map) = own_heap {
             account.carve_heapledger(map);
         }
@@ -214,6 +273,7 @@ impl ResidentMemory {
         }
         account.add_mappings(&uses);
 
+        let places = std::mem::take(&mut account.places);
         let parts = account.finish();
         let private = parts.iter().filter(|part| part.kind == PartKind::Anonymous);
         let is_much = private.map(|part| part.resident).sum::<u64>() >= MUCH;
@@ -238,6 +298,7 @@ impl ResidentMemory {
             threads: threads.ids.len() as u64,
             duration: Duration::ZERO,
             pages,
+            places,
         })
     }
 
@@ -260,6 +321,42 @@ impl ResidentMemory {
     /// Returns the resident bytes of some addresses of private memory, such as those of a block.
     pub fn resident_within(&self, addresses: Range<u64>) -> u64 {
         self.pages.bytes_within(addresses)
+    }
+
+    /// Puts live blocks onto the resident pages of private memory: for each site, the pages that
+    /// its blocks keep. Sorts the blocks by address. If blocks overlap, the bytes belong to the one
+    /// that begins first.
+    ///
+    /// Takes time in proportion to the blocks, sorting included, and not to their sizes.
+    pub fn fold(&self, blocks: &mut [PlacedBlock]) -> BlockFold {
+        fold::fold(&self.pages, self.places.ranges(&self.parts), blocks)
+    }
+}
+
+/// The addresses of the parts of an account.
+#[derive(Clone, Debug, Default)]
+struct PartPlaces {
+    /// The heaps of known allocators, with the kind and the name of the part for blocks in use.
+    heaps: Vec<(Range<u64>, PartKind, &'static str)>,
+    /// All mappings, ascending, with the part that they are in apart from the heaps.
+    mappings: Vec<(Range<u64>, PartKind, String)>,
+}
+
+impl PartPlaces {
+    fn add_heap(&mut self, range: Range<u64>, kind: PartKind, name: &'static str) {
+        self.heaps.push((range, kind, name));
+    }
+
+    /// Returns the same with the indices of the parts.
+    fn ranges(&self, parts: &[ResidentPart]) -> PartRanges {
+        let named = parts.iter().enumerate().map(|(at, part)| ((part.kind, part.name.as_str()), at));
+        let named: BTreeMap<(PartKind, &str), usize> = named.collect();
+        let part = |kind: PartKind, name: &str| named.get(&(kind, name)).copied();
+        let mut heaps: Vec<_> =
+            self.heaps.iter().map(|(range, kind, name)| (range.clone(), part(*kind, name))).collect();
+        heaps.sort_by_key(|(range, _)| range.start);
+        let mappings = self.mappings.iter().map(|(range, kind, name)| (range.clone(), part(*kind, name)));
+        PartRanges { heaps, mappings: mappings.collect(), parts: parts.len() }
     }
 }
 
@@ -306,19 +403,12 @@ struct Account<'a> {
     parts: BTreeMap<(PartKind, String), ResidentPart>,
     /// The addresses whose pages are in parts already.
     carved: Vec<Range<u64>>,
+    places: PartPlaces,
 }
 
 impl Account<'_> {
     fn part(&mut self, kind: PartKind, name: &str) -> &mut ResidentPart {
-        self.parts.entry((kind, name.to_owned())).or_insert_with(|| ResidentPart {
-            kind,
-            name: name.to_owned(),
-            count: 0,
-            mapped: 0,
-            resident: 0,
-            private_dirty: 0,
-            shared: 0,
-        })
+        self.parts.entry((kind, name.to_owned())).or_insert_with(|| ResidentPart::new(kind, name.to_owned()))
     }
 
     fn add(&mut self, kind: PartKind, piece: Piece) {
@@ -345,6 +435,7 @@ impl Account<'_> {
         for chunk in &map.chunks {
             let Some(end) = chunk.address.checked_add(map.chunk_size) else { continue };
             self.carved.push(chunk.address..end);
+            self.places.add_heap(chunk.address..end, PartKind::HeapledgerUsed, "");
             let mut at = chunk.address.saturating_add(map.slice_size).min(end);
             self.add_range(PartKind::HeapledgerBookkeeping, chunk.address..at);
             for slice in &chunk.slices {
@@ -379,6 +470,7 @@ impl Account<'_> {
                 continue;
             };
             self.carved.push(huge.address..end);
+            self.places.add_heap(huge.address..end, PartKind::HeapledgerUsed, "");
             self.add_range(PartKind::HeapledgerUsed, huge.address..end);
         }
         self.carved.sort_by_key(|range| range.start);
@@ -495,6 +587,9 @@ impl Account<'_> {
         for (kind, piece) in pieces {
             self.add_named(kind, heap.allocator.name(), piece);
         }
+        for range in &heap.ranges {
+            self.places.add_heap(range.clone(), PartKind::AllocatorUsed, heap.allocator.name());
+        }
         self.carved.extend(heap.ranges.iter().cloned());
         self.carved.sort_by_key(|range| range.start);
     }
@@ -510,6 +605,11 @@ impl Account<'_> {
         self.add(PartKind::GlibcBookkeeping, total.bookkeeping);
         self.add(PartKind::GlibcUnread, total.unread);
         self.carved.extend(heap.ranges.iter().cloned());
+        for range in &heap.ranges {
+            let is_mapped = heap.mapped_ranges.binary_search_by_key(&range.start, |mapped| mapped.start).is_ok();
+            let kind = if is_mapped { PartKind::GlibcMapped } else { PartKind::GlibcUsed };
+            self.places.add_heap(range.clone(), kind, "");
+        }
         self.carved.sort_by_key(|range| range.start);
     }
 
@@ -525,6 +625,7 @@ impl Account<'_> {
                 StackUse::None if mapping.name.starts_with('/') => (PartKind::File, mapping.name.as_str()),
                 StackUse::None => (PartKind::Anonymous, name_of(&mapping.name)),
             };
+            self.places.mappings.push((mapping.addresses.clone(), kind, name.to_owned()));
             self.add_mapping(kind, name, mapping);
         }
     }

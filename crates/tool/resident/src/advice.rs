@@ -129,8 +129,7 @@ impl ResidentMemory {
         self.allocators.iter().map(|heap| {
             let free = [heap.dirty, heap.lazy];
             let bytes = free.iter().map(|piece| piece.resident).fold(0, u64::saturating_add);
-            let finding =
-                ResidentFinding::FreePages { allocator: heap.allocator, free, heap: heap.total().resident };
+            let finding = ResidentFinding::FreePages { allocator: heap.allocator, free, heap: heap.total().resident };
             ResidentAdvice { bytes, finding }
         })
     }

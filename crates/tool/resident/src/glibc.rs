@@ -122,6 +122,8 @@ pub struct GlibcHeap {
     pub(crate) ranges: Vec<Range<u64>>,
     /// The pages of the heaps, by arena and by address.
     pub(crate) fills: Vec<HeapFills>,
+    /// Those of blocks with a mapping of their own, ascending.
+    pub(crate) mapped_ranges: Vec<Range<u64>>,
 }
 
 /// The resident pages of a heap.
@@ -177,7 +179,8 @@ impl GlibcHeap {
         }
         let (mapped, ranges) = mapped::find(&mut walker.reader, pages, &places.anonymous, &heap.ranges);
         heap.mapped = mapped;
-        heap.ranges.extend(ranges);
+        heap.ranges.extend(ranges.iter().cloned());
+        heap.mapped_ranges = ranges;
         heap.ranges.sort_by_key(|range| range.start);
         Some(heap)
     }

@@ -32,6 +32,7 @@ pub fn sample() -> Vec<u8> {
         ..MemorySample::default()
     });
     chunks.extend(MemoryEncoder::encode(ImageId(0), &memory, &mut compressor).expect("samples of memory"));
+    chunks.extend(ResidentEncoder::encode(ImageId(0), &snapshot(), &mut compressor).expect("a snapshot"));
     let samples = [(0, 0), (500, 4096), (9000, 30)].map(|(time, bytes)| {
         let live = Live { bytes: Bytes(bytes), blocks: Blocks(bytes / 10) };
         Sample { time: Time(time), live }
@@ -54,6 +55,24 @@ pub fn sample() -> Vec<u8> {
     };
     writer.finish(&footer, &mut compressor);
     writer.pending().to_vec()
+}
+
+/// Returns a resident snapshot.
+fn snapshot() -> ResidentSnapshot {
+    let part = |kind: &str, name: &str, live| SnapshotPart {
+        kind: kind.into(),
+        name: name.into(),
+        resident: Bytes(4096),
+        live: Bytes(live),
+        ..SnapshotPart::default()
+    };
+    let site = SnapshotSite { stack: StackId(1), blocks: Blocks(1), kept: Bytes(4096), ..SnapshotSite::default() };
+    ResidentSnapshot {
+        time: Time(60),
+        figures: ResidentFigures { cause: SnapshotCause::Growth, resident: Bytes(8192), ..Default::default() },
+        parts: vec![part("glibc-used", "", 10), part("file", "/lib/c.so", 0)],
+        sites: vec![site],
+    }
 }
 
 /// Returns the metadata: each image has these totals.

@@ -130,6 +130,14 @@ fn encoders_refuse_what_cannot_be_recorded() {
     assert!(TimelineEncoder::encode(None, &backwards, &mut Compressor::new()).is_err());
     let backwards = [Time(2), Time(1)].map(|time| MemorySample { time, ..MemorySample::default() });
     assert!(MemoryEncoder::encode(ImageId(0), &backwards, &mut Compressor::new()).is_err());
+    let site = |stack| SnapshotSite { stack: StackId(stack), ..SnapshotSite::default() };
+    for sites in [vec![site(1), site(1)], vec![site(StackId::MAX.0 + 1)]] {
+        let snapshot = ResidentSnapshot { sites, ..ResidentSnapshot::default() };
+        assert!(ResidentEncoder::encode(ImageId(0), &snapshot, &mut Compressor::new()).is_err());
+    }
+    let parts = vec![SnapshotPart::default(); SNAPSHOT_PARTS_MAX + 1];
+    let snapshot = ResidentSnapshot { parts, ..ResidentSnapshot::default() };
+    assert!(ResidentEncoder::encode(ImageId(0), &snapshot, &mut Compressor::new()).is_err());
     let huge = Module { path: vec![b'x'; CHUNK_RAW_MAX], ..Module::default() };
     assert!(encode_records(&[Record::Module(huge)], &mut Compressor::new()).is_err());
 }

@@ -96,6 +96,91 @@ proptest! {
         let read: Result<Vec<Annotation>, RecordingError> = recording.annotations(image).collect();
         prop_assert_eq!(read.unwrap(), annotations);
     }
+
+    #[test]
+    fn resident_snapshots(
+        figures in prop::collection::vec(number(), 20),
+        parts in prop::collection::vec(("[a-z-]{0,9}", "\\PC{0,12}", prop::collection::vec(number(), 6)), 0..20),
+        sites in prop::collection::btree_map(0..1_u32 << 26, prop::collection::vec(number(), 7), 0..50),
+    ) {
+        let parts = parts.into_iter().map(|(kind, name, n)| SnapshotPart {
+            kind,
+            name,
+            count: n[0],
+            mapped: Bytes(n[1]),
+            resident: Bytes(n[2]),
+            private_dirty: Bytes(n[3]),
+            shared: Bytes(n[4]),
+            live: Bytes(n[5]),
+        });
+        let sites = sites.into_iter().map(|(stack, n)| SnapshotSite {
+            stack: StackId(stack),
+            blocks: Blocks(n[0]),
+            bytes: Bytes(n[1]),
+            resident: Bytes(n[2]),
+            slop: Bytes(n[3]),
+            kept: Bytes(n[4]),
+            pages_alone: n[5],
+            pages_sparse: n[6],
+        });
+        let f = |at: usize| Bytes(figures[at]);
+        let snapshot = ResidentSnapshot {
+            time: Time(figures[0]),
+            figures: ResidentFigures {
+                cause: SnapshotCause::Fall,
+                read_ns: figures[1],
+                copy_ns: figures[2],
+                resident: f(3),
+                anonymous: f(4),
+                huge: f(5),
+                resident_max: f(6),
+                swapped: f(7),
+                huge_tlb: f(8),
+                page_tables: f(9),
+                mapped: f(10),
+                reserved: f(11),
+                trimmable: f(12),
+                threads: figures[13],
+                knows_zeroes: figures[14] % 2 == 0,
+                has_sites: figures[15] % 2 == 0,
+                live: Live { bytes: f(16), blocks: Blocks(figures[17]) },
+                page_size: Bytes(4096),
+                heap_pages: figures[18],
+                pages_by_fill: [1, 2, figures[19], 4],
+                pages_alone: figures[0],
+                arenas: 3,
+                caches: figures[1],
+            },
+            parts: parts.collect(),
+            sites: sites.collect(),
+        };
+        let file = file(&ResidentEncoder::encode(ImageId(4), &snapshot, &mut Compressor::new()).unwrap(), &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        prop_assert_eq!(recording.verify(), vec![]);
+        prop_assert_eq!(recording.resident_snapshots(ImageId(4)), Rows { rows: vec![snapshot], damage: vec![] });
+        prop_assert_eq!(recording.resident_snapshots(ImageId(3)).rows, vec![]);
+    }
+}
+
+/// A snapshot with more sites than a chunk has rows is read as one.
+#[test]
+fn a_snapshot_of_several_chunks() {
+    let site = |stack| SnapshotSite { stack: StackId(stack), blocks: Blocks(1), ..SnapshotSite::default() };
+    let sites: Vec<SnapshotSite> = (0..CHUNK_ROWS_MAX as u32 + 3).map(site).collect();
+    let snapshot = |time| ResidentSnapshot { time: Time(time), sites: Vec::clone(&sites), ..Default::default() };
+    let snapshots = [5, 9].map(snapshot);
+    let encode = |snapshot| ResidentEncoder::encode(ImageId(0), snapshot, &mut Compressor::new()).unwrap();
+    let chunks: Vec<EncodedChunk> = snapshots.iter().flat_map(encode).collect();
+    assert_eq!(chunks.len(), 4);
+    let written = file(&chunks, &FOOTER);
+    let recording = Recording::open(&written).unwrap();
+    assert_eq!(recording.verify(), []);
+    let read = recording.resident_snapshots(ImageId(0));
+    assert!(read.rows == snapshots && read.damage.is_empty());
+    // Without its first chunk, a snapshot is not taken for a part of the one before.
+    let written = file(&[&chunks[..2], &chunks[3..]].concat(), &FOOTER);
+    let read = Recording::open(&written).unwrap().resident_snapshots(ImageId(0));
+    assert!(read.rows == snapshots[..1] && read.damage.len() == 1);
 }
 
 /// Returns an event whose fields are made from numbers: any that the format can hold.

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use heapledger_recording::{
     ChunkKind, Damage, Departure, Footer, ImageCounts, ImageStart, ImportedLocation, MappingChange, Module, Node,
-    NodeKind, Record, Recording, RecordingError, Session, StampText, Text, TextId, Thread,
+    NodeKind, Record, Recording, RecordingError, ResidentEncoder, Session, StampText, Text, TextId, Thread,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -52,6 +52,7 @@ const OWN: &[&str] = &["/usr/local/", "/usr/home/", "/usr/src/"];
 /// | stamps | lines | types: `type-HASH`, labels: `text-HASH` or, with [`Kept::names`], kept; source files: as paths of modules |
 /// | names of mapped files | those below the distribution's directories | all others: as paths of modules |
 /// | names of functions and their files | with [`Kept::functions`]; of files, the name alone, if not of the distribution | all |
+/// | resident snapshots | all numbers | names of files: as paths of modules; of other memory: `text-HASH` or, with [`Kept::names`], kept |
 /// | annotations | | all: their contents are the program's |
 /// | events, nodes, checkpoints, sites, timelines, memory, mappings, totals, costs | all: numbers only | |
 /// | chunks of a newer version | | all |
@@ -66,7 +67,7 @@ pub fn anonymize<W: Write>(
     let mut damage = Vec::new();
     for chunk in recording.chunks() {
         match chunk.kind {
-            ChunkKind::Metadata | ChunkKind::Annotations | ChunkKind::Names => continue,
+            ChunkKind::Metadata | ChunkKind::Annotations | ChunkKind::Names | ChunkKind::Resident => continue,
             ChunkKind::Index | ChunkKind::Footer | ChunkKind::Other(_) => continue,
             ChunkKind::Nodes | ChunkKind::Events | ChunkKind::Checkpoint | ChunkKind::Sites => {}
             ChunkKind::Timeline | ChunkKind::Memory | ChunkKind::Mappings => {}
@@ -75,6 +76,14 @@ pub fn anonymize<W: Write>(
             Ok(copy) => draft.chunk(&copy)?,
             Err(RecordingError::Damaged(found)) => damage.push(found),
             Err(error) => return Err(error.into()),
+        }
+    }
+    for start in recording.images() {
+        let mut snapshots = recording.resident_snapshots(start.image);
+        damage.append(&mut snapshots.damage);
+        for snapshot in &mut snapshots.rows {
+            snapshot.parts.iter_mut().for_each(|part| part.name = Names { kept, key }.mapping(&part.name));
+            draft.put(|compressor| ResidentEncoder::encode(start.image, snapshot, compressor))?;
         }
     }
     if kept.functions {
@@ -118,11 +127,11 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
         Record::Module(Module { module: module.module, path: names.path(&module.path), build_id })
     }));
     let (values, stamps) = (values(recording), texts_of(recording, NodeKind::Stamp));
-    let files = mapped_files(recording);
+    let (files, values_of_scopes) = (mapped_files(recording), texts_of(recording, NodeKind::Value));
     records.extend(recording.texts().iter().map(|text| {
         let is_value = values.contains(&text.text);
         let is_stamp = !is_value && stamps.contains(&text.text);
-        let is_file = files.contains(&text.text) && !is_value && !is_stamp;
+        let is_file = files.contains(&text.text) && !values_of_scopes.contains(&text.text) && !is_stamp;
         let bytes = match (is_stamp, is_file) {
             (true, _) => names.stamp(&text.stamp()),
             (_, true) => names.path(&text.bytes),
@@ -220,6 +229,13 @@ impl Names<'_> {
         }
     }
 
+    /// Returns the name of a part of memory: a path, or what the program calls it.
+    fn mapping(&self, name: &str) -> String {
+        let path = name.strip_suffix(" (deleted)").unwrap_or(name).as_bytes();
+        let name = if path.starts_with(b"/") { self.path(path) } else { self.text(path, false) };
+        String::from_utf8_lossy(&name).into_owned()
+    }
+
     fn thread(&self, name: &[u8]) -> Vec<u8> {
         if name.is_empty() || self.kept.names {
             return name.to_vec();
@@ -286,6 +302,9 @@ mod tests {
         assert_eq!(names(b"key").path(b"/usr/bin/sh"), b"/usr/bin/sh");
         assert_eq!(names(b"").path(b"/x").len(), "/own/0123456789ab".len());
         assert_eq!(names(b"key").thread(b""), b"");
+        assert_eq!(names(b"key").mapping("/home/jane/secret (deleted)"), "/own/30a4c583b8ca");
+        assert_eq!(names(b"key").mapping("/usr/lib/libc.so.6"), "/usr/lib/libc.so.6");
+        assert!(names(b"key").mapping("secret").starts_with("text-"));
         assert!(names(b"key").thread(b"worker").starts_with(b"thread-"));
     }
 

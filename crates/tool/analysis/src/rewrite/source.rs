@@ -5,12 +5,13 @@ use std::io::Write;
 
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, CodeExtent, Counts, Damage, Departure,
-    ImageCounts, ImageEnd, ImageId, ImageStart, ImportedLocation, Mapping, MemoryEncoder, MemorySample, Module,
-    ModuleId, NamedLocation, Node, Record, Recording, RecordingError, Sample, Site, Text, TextId, Thread, Time,
+    ImageCounts, ImageEnd, ImageId, ImageStart, ImportedLocation, Mapping, MappingChange, MappingEvent, MemoryEncoder,
+    MemorySample, Module, ModuleId, NamedLocation, Node, Record, Recording, RecordingError, ResidentEncoder,
+    ResidentSnapshot, Sample, Site, Text, TextId, Thread, Time,
 };
 
 use super::segments::{self, Joined, Repeated};
-use super::{Draft, Error};
+use super::{Draft, Error, mappings};
 use crate::error::Error as AnalysisError;
 
 /// A session that is copied into another recording.
@@ -142,6 +143,17 @@ impl<'r, 'a> Source<'r, 'a> {
         Node { module: self.module(node.module), offset, ..*node }
     }
 
+    fn mapping_event(&self, event: &MappingEvent) -> MappingEvent {
+        let change = match event.change {
+            MappingChange::Mapped { kind, protection, flags, file, offset } => {
+                let file = self.texts.get(&file).copied().unwrap_or(TextId::UNKNOWN);
+                MappingChange::Mapped { kind, protection, flags, file, offset }
+            }
+            change => change,
+        };
+        MappingEvent { time: self.time(event.time), change, ..*event }
+    }
+
     /// Returns totals with the time of their peak converted.
     pub(super) fn counts(&self, counts: &Counts) -> Counts {
         Counts { bytes_live_max_time: self.time(counts.bytes_live_max_time), ..*counts }
@@ -222,12 +234,25 @@ impl<'r, 'a> Source<'r, 'a> {
             let nodes = self.joined.nodes(start, damage);
             draft.nodes(image, nodes.values().map(|node| self.node(node)))?;
             let mut samples: Vec<MemorySample> = Vec::new();
+            let mut changes: Vec<MappingEvent> = Vec::new();
             for &(at, recording) in &self.joined.segments {
                 self.copy_annotations(recording, start.image, draft, &mut damage[at])?;
+                // A later segment begins with what is mapped already.
+                let is_first = changes.is_empty();
+                let of_segment = mappings::all(recording, start.image, &mut damage[at]);
+                let news = of_segment.iter().filter(|event| is_first || !mappings::is_carried(event));
+                changes.extend(news.map(|event| self.mapping_event(event)));
                 let memory = recording.memory(start.image);
                 damage[at].extend(memory.damage);
+                let snapshots = recording.resident_snapshots(start.image);
+                damage[at].extend(snapshots.damage);
+                for snapshot in snapshots.rows {
+                    let snapshot = ResidentSnapshot { time: self.time(snapshot.time), ..snapshot };
+                    draft.put(|compressor| ResidentEncoder::encode(image, &snapshot, compressor))?;
+                }
                 samples.extend(memory.rows.iter().map(|it| MemorySample { time: self.time(it.time), ..*it }));
             }
+            mappings::write(image, changes, draft)?;
             samples.sort_by_key(|sample| sample.time);
             draft.put(|compressor| MemoryEncoder::encode(image, &samples, compressor))?;
         }

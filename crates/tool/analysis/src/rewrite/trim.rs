@@ -8,11 +8,11 @@ use heapledger_core::{Api, Blocks, Bytes, Serial, StackId};
 use heapledger_recording::{
     AnnotationsEncoder, Checkpoint, CheckpointEncoder, Compressor, Counts, Damage, Event, EventChunk, EventKind,
     EventsBuffer, EventsEncoder, Extras, Footer, FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageStart, Live,
-    LiveBlock, Mark, MarkedBlocks, MemoryEncoder, Module, ModuleId, Node, NodeCache, Record, Recording, RecordingError,
-    Session, StackTree, TextId, Time,
+    LiveBlock, MappingEvent, Mark, MarkedBlocks, MemoryEncoder, Module, ModuleId, Node, NodeCache, Record, Recording,
+    RecordingError, ResidentEncoder, Session, StackTree, TextId, Time,
 };
 
-use super::{Draft, Error};
+use super::{Draft, Error, mappings};
 use crate::error::Error as AnalysisError;
 use crate::events::expect_events;
 use crate::progress::Progress;
@@ -58,7 +58,16 @@ pub fn trim<W: Write>(
             events.0 += done;
             progress(events.0, events.1);
         })?;
+        let changes = cut.mappings();
+        let mut snapshots = recording.resident_snapshots(start.image);
+        snapshots.rows.retain(|snapshot| part.contains(&snapshot.time));
+        cut.stacks.extend(snapshots.rows.iter().flat_map(|snapshot| &snapshot.sites).map(|site| site.stack));
+        cut.damage.append(&mut snapshots.damage);
         cut.nodes(draft, &mut cache)?;
+        mappings::write(start.image, changes, draft)?;
+        for snapshot in &snapshots.rows {
+            draft.put(|compressor| ResidentEncoder::encode(start.image, snapshot, compressor))?;
+        }
         cut.annotations(draft)?;
         let memory = recording.memory(start.image);
         cut.damage.extend(memory.damage);
@@ -419,6 +428,15 @@ impl<'r, 'a> Trimmer<'r, 'a> {
         }
         self.texts.extend(nodes.values().filter_map(Node::text));
         draft.nodes(self.start.image, nodes.into_values())
+    }
+
+    /// Returns the changes of mappings, whose stacks are then among those of the part.
+    fn mappings(&mut self) -> Vec<MappingEvent> {
+        let events = mappings::all(self.recording, self.start.image, &mut self.damage);
+        let events = mappings::of_part(events, &(self.from..=self.to));
+        self.stacks.extend(events.iter().map(|event| event.stack));
+        self.texts.extend(mappings::files(&events));
+        events
     }
 
     fn annotations<W: Write>(&mut self, draft: &mut Draft<W>) -> Result<(), Error> {

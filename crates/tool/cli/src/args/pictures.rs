@@ -106,6 +106,7 @@ pub(crate) struct Flame {
 ///     reserve    blocks that grow by realloc, and copy what they have
 ///     temporary  blocks that are freed at once, over and over
 ///     slop       sizes of which glibc takes much more than is used
+///     pool       blocks that keep pages which are empty otherwise
 ///     reporters  blocks that memory reporters miss, or report twice
 ///     allocator  another allocator that saves memory or time, by a replay
 ///
@@ -241,6 +242,11 @@ pub(crate) struct Timeline {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 8, help_heading = "What to show")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=50), requires = "by")]
     pub(crate) rows: u16,
+
+    /// Show the parts of resident memory over time: live blocks, free memory of the allocator,
+    /// files, stacks and so on, from the recording's snapshots
+    #[arg(long, help_heading = "What to show", conflicts_with_all = ["by", "slop"])]
+    pub(crate) resident: bool,
 
     /// Show also the slop over time: usable bytes beyond those that were asked for, recorded with
     /// `record --usable`, else computed

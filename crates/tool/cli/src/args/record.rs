@@ -137,6 +137,16 @@ pub(crate) struct Record {
     /// are found so (docs/mappings.md).
     #[arg(long, verbatim_doc_comment, conflicts_with = "aggregate")]
     pub(crate) mappings: bool,
+    /// Also record where the resident memory is after each such time, such as 10s
+    ///
+    /// By default that is recorded when it has changed by a tenth, and now and then, as
+    /// far as it takes no more than a fiftieth of a processor: see `heapledger rss FILE`.
+    #[arg(long, value_name = "TIME", value_parser = values::duration, verbatim_doc_comment)]
+    pub(crate) resident_every: Option<Duration>,
+
+    /// Do not record where the resident memory is
+    #[arg(long, conflicts_with = "resident_every")]
+    pub(crate) no_resident: bool,
 
     /// The stack or context to record for each allocation
     #[arg(long, value_name = "MODE", default_value = "mixed")]
@@ -178,7 +188,8 @@ pub(crate) struct Record {
 
     /// Record the process of this id, which runs already, as `heapledger attach` does
     #[arg(short, long, value_name = "PID")]
-    #[arg(conflicts_with_all = ["wait", "start_after", "start_paused", "rotate", "verify_stacks", "hook", "allocator", "phc"])]
+    #[arg(conflicts_with_all = ["wait", "start_after", "start_paused", "rotate", "verify_stacks", "hook", "allocator", "phc",
+        "resident_every", "no_resident"])]
     pub(crate) pid: Option<String>,
 
     /// The program and its arguments

@@ -1,11 +1,17 @@
 //! The parts of a process's resident memory.
 
-use clap::{Args, ValueHint};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::args::values::number;
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::{Args, ValueHint};
+use heapledger_analysis::{Moment, ProcessPattern};
 
-/// Show where the resident memory of a running program is: every page of it
+use super::common::{Named, Symbols};
+use crate::args::By;
+use crate::args::values::{moment, number, process};
+
+/// Show where the resident memory of a program is: every page of it
 ///
 /// Puts each resident page of the process into a part: the blocks in use and the
 /// free memory of glibc's malloc, which is walked from outside, arena by arena; the
@@ -17,6 +23,13 @@ use crate::args::values::number;
 ///     $ heapledger rss 4711
 ///     $ heapledger rss $(pidof redis-server) --rows 0
 ///     $ heapledger rss 4711 --json | jq .glibc.arenas
+///     $ heapledger rss heapledger.server.4711.hl --by type
+///     $ heapledger rss -- ./server --port 8080
+///
+/// A recording has snapshots of the same, in which live blocks are divided by what
+/// allocated them: who keeps which pages, and which pages are kept by a few bytes.
+/// The highest one is shown, or that at WHEN. With a COMMAND, it is recorded first.
+/// If the process is being recorded, a snapshot is written into the recording.
 ///
 /// The process is not stopped, and needs no preparation. No page becomes resident
 /// because it is looked at. What changes meanwhile is in the difference.
@@ -29,9 +42,23 @@ use crate::args::values::number;
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Rss {
-    /// The process
-    #[arg(value_name = "PID")]
-    pub(crate) process: u32,
+    /// The process, or a recording: FILE, or FILE@WHEN for a moment of it
+    #[arg(value_name = "PID|FILE", value_hint = ValueHint::FilePath, required_unless_present = "command")]
+    #[arg(conflicts_with = "command", value_parser = PathBufValueParser::new().try_map(Named::parse))]
+    target: Option<Named>,
+
+    /// Of a recording: the moment, peak (of resident memory), end, or a time such as 1.5s
+    #[arg(long, value_name = "WHEN", value_parser = moment, help_heading = "What to show")]
+    pub(crate) at: Option<Moment>,
+
+    /// Of a recording: what live blocks are summed up by [default: owner]
+    #[arg(long, value_name = "WHAT", help_heading = "What to show")]
+    pub(crate) by: Option<By>,
+
+    /// Of a recording: the process, by its pid or a pattern of its program's name [default: the
+    /// one with the most resident memory]
+    #[arg(short, long = "process", value_name = "PROCESS", value_parser = process, help_heading = "What to show")]
+    pub(crate) processes: Vec<ProcessPattern>,
 
     /// The most files, and the most names of private memory, to show; 0 for all. JSON has all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 8, value_parser = number)]
@@ -48,4 +75,23 @@ pub(crate) struct Rss {
     /// Replace the file if it is there
     #[arg(short, long, help_heading = "Output")]
     pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+
+    /// A program to record first, and its arguments
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Rss {
+    /// Returns the number of the process, if one is named.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.target.as_ref().filter(|target| target.at.is_none())?.to_str()?.parse().ok()
+    }
+
+    /// Returns the recording that is named.
+    pub(crate) fn recording(&self) -> Option<&Named> {
+        self.target.as_ref()
+    }
 }

@@ -54,6 +54,8 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by context               for which of the scopes that
 ///                                                 the program declares
 ///     $ heapledger top --type Token               who holds blocks of a type
+///     $ heapledger top --mappings --by kind       what is mapped by mmap, brk
+///                                                 and the like
 ///     $ heapledger top --at 1.5s                  what was live then
 ///     $ heapledger top --during 10s-20s           what was allocated then and
 ///                                                 still live at 20 s
@@ -102,6 +104,7 @@ pub(crate) struct Top {
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
 ///     $ heapledger leaks --by owner  in which functions of the program
 ///     $ heapledger leaks --during 1min.. --not-module "libcrypto*"
+///     $ heapledger leaks --mappings  memory that is never unmapped
 ///     $ heapledger leaks --at 20s    what was live then, as if the program had
 ///                                    ended
 ///     $ heapledger leaks --suppressions known.supp --error-exitcode 1

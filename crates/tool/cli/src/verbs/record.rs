@@ -27,6 +27,19 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     if let Some(pid) = &arguments.pid {
         return attach::run(pid, &running_options(arguments)).map(|()| ExitCode::SUCCESS);
     }
+    end_as(run_command(arguments)?)
+}
+
+/// Ends as the command did: with its exit status, or by its signal.
+pub(crate) fn end_as(exit: ExitStatus) -> Result<ExitCode> {
+    match exit {
+        ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
+        ExitStatus::Signal(signal) => die_by(signal),
+    }
+}
+
+/// Records the command. Returns how it ended.
+pub(crate) fn run_command(arguments: &Record) -> Result<ExitStatus> {
     if arguments.output.as_deref() == Some(Path::new("-")) {
         let what = "standard output is the program's: a recording cannot be written to it";
         return Err(Failure::new(Exit::Usage, what).hint("heapledger record -o /dev/fd/3 -- COMMAND 3> FILE"));
@@ -80,10 +93,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     if arguments.heap_checker.phc {
         under::conclude(&outcome.heap_reports, arguments.quiet);
     }
-    match outcome.exit {
-        ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
-        ExitStatus::Signal(signal) => die_by(signal),
-    }
+    Ok(outcome.exit)
 }
 
 /// Returns the options for a process that runs already.
@@ -119,6 +129,8 @@ fn options(arguments: &Record, hooks: Vec<PathBuf>) -> Result<RecordOptions> {
     options.sample_every = arguments.sample;
     options.usable_sizes = arguments.usable;
     options.mappings = arguments.mappings;
+    options.resident.automatic = !arguments.no_resident;
+    options.resident.every = arguments.resident_every;
     options.verify_stacks = arguments.verify_stacks;
     options.on_full = match arguments.on_full {
         OnFull::Wait => collect::OnFull::Wait,
@@ -167,6 +179,12 @@ fn options_text(arguments: &Record) -> String {
         }
         Some(_) => {}
     }
+    if let Some(time) = arguments.resident_every {
+        options.push(format!("--resident-every {}s", time.as_secs_f64()));
+    }
+    if arguments.no_resident {
+        options.push("--no-resident".to_owned());
+    }
     if let Some(size) = arguments.target_memory {
         options.push(format!("--target-memory {}", size.0));
     }
@@ -202,6 +220,9 @@ fn options_text(arguments: &Record) -> String {
         Stacks::Native => options.push("--stacks native".to_owned()),
         Stacks::Pseudo => options.push("--stacks pseudo".to_owned()),
         Stacks::None => options.push("--stacks none".to_owned()),
+    }
+    if arguments.mappings {
+        options.push("--mappings".to_owned());
     }
     if arguments.verify_stacks {
         options.push("--verify-stacks".to_owned());

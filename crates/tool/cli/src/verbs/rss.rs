@@ -2,6 +2,7 @@
 
 mod advice;
 mod json;
+pub(crate) mod recorded;
 
 use heapledger_report_format::{Row, Tree};
 use heapledger_resident::{Allocator, PageSum, PageUse, PartKind, ResidentError, ResidentMemory, ResidentPart};
@@ -18,7 +19,20 @@ use crate::messages::warn;
 use crate::output::Output;
 
 pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
-    let process = arguments.process;
+    match arguments.process() {
+        Some(process) if arguments.by.is_none() && arguments.at.is_none() => {
+            running(arguments, process, out)?;
+            if let Some(file) = recorded::snapshot_of(process) {
+                recorded::notify_of_snapshot(&file);
+            }
+            Ok(())
+        }
+        _ => recorded::run(arguments, out),
+    }
+}
+
+/// Shows a process that runs.
+fn running(arguments: &Rss, process: u32, out: &mut Output) -> Result<()> {
     let memory = ResidentMemory::of_process(process).map_err(failure)?;
     if let Some(path) = &arguments.output {
         out.direct(path, arguments.force, &[])?;
@@ -193,10 +207,20 @@ fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) 
     out.title(format_args!("process {process} ({name}): {resident} resident of {mapped} mapped"))?;
     out.line(format_args!("read in {}; the process was not stopped", duration(memory.duration)))?;
     out.line("")?;
+    print_parts(memory, &[], shown, out)
+}
+
+/// Prints the parts. `live` has the resident bytes of live blocks in each part, if they are known.
+fn print_parts(memory: &ResidentMemory, live: &[u64], shown: usize, out: &mut Output) -> Result<()> {
+    let whole = memory.kernel.resident;
     let mut table = Tree::new(["resident", "share", "mapped"]);
     let cells = |resident: u64, mapped: u64| [bytes(resident), percent(resident, whole), bytes(mapped)];
     for group in groups() {
-        let parts: Vec<&ResidentPart> = memory.parts.iter().filter(|part| Group::of(part) == group).collect();
+        // Blocks that were freed before the part was read are not in it.
+        let lives = live.iter().copied().chain(std::iter::repeat(0));
+        let of_group = memory.parts.iter().zip(lives).filter(|(part, _)| Group::of(part) == group);
+        let (parts, lives): (Vec<&ResidentPart>, Vec<u64>) =
+            of_group.map(|(part, live)| (part, live.min(part.resident))).unzip();
         let sum = |parts: &[&ResidentPart]| {
             let add = |of: fn(&ResidentPart) -> u64| parts.iter().map(|part| of(part)).fold(0, u64::saturating_add);
             (add(|part| part.resident), add(|part| part.mapped))
@@ -206,11 +230,17 @@ fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) 
             continue;
         }
         table.push(0, Row::new(group.name(memory)).cells(cells(resident, mapped)));
+        let in_blocks = lives.iter().copied().fold(0, u64::saturating_add);
+        if in_blocks > 0 {
+            let cells = [bytes(in_blocks), percent(in_blocks, whole), String::new()];
+            table.push(1, Row::new("live blocks").cells(cells));
+        }
         let is_list = [Group::Files, Group::Private, Group::Shared].contains(&group);
         let (rows, more) = parts.split_at(if is_list { shown.min(parts.len()) } else { parts.len() });
-        for part in rows.iter().filter(|part| part.resident > 0) {
+        for (part, live) in rows.iter().zip(&lives).filter(|(part, live)| part.resident > **live) {
             let (text, note) = described(part, memory);
-            table.push(1, Row::new(text).note(note).cells(cells(part.resident, part.mapped)));
+            let text = if *live > 0 { format!("{text}, beside live blocks") } else { text };
+            table.push(1, Row::new(text).note(note).cells(cells(part.resident - live, part.mapped)));
         }
         let (resident, mapped) = sum(more);
         if resident > 0 {

@@ -7,14 +7,18 @@ mod view;
 
 use std::io::Write as _;
 
-use heapledger_analysis::{History, Metric, Moment, ProcessChangeKind, Selection, ShareGroup, Shares, SharesBy};
+use heapledger_analysis::{
+    History, ImageSnapshots, Metric, Moment, ProcessChangeKind, Selection, ShareGroup, Shares, SharesBy,
+};
 use heapledger_recording::Time;
 use heapledger_report_format::{Row, Tree, escape};
 
 use self::plot::{Look, Plot, Strip};
 use self::view::{Band, MEMORY, View, letter};
 use crate::args::{By, Depth, Rows, Timeline};
+use crate::code::Code;
 use crate::error::{Failure, Result};
+use crate::exit::Exit;
 use crate::format::{bytes, count, time};
 use crate::input::Input;
 use crate::output::Output;
@@ -53,8 +57,19 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
         view.bands = bands(&mut question, by, arguments.rows.into(), &view)?;
     }
 
+    if arguments.resident {
+        let columns = match (arguments.svg, arguments.input.form()) {
+            (false, None) => Plot::columns(out.width().unwrap_or(WIDTH)),
+            _ => picture::COLUMNS,
+        };
+        view.times = view.ends(columns);
+        view.bands = resident_bands(&mut question, &view)?;
+        view.is_resident = true;
+    }
+
     if let Some(form) = arguments.input.form() {
-        return out.document(&json::TimelineJson::new(&view, &question, arguments.by), form);
+        let by = if arguments.resident { Some("resident") } else { arguments.by.map(By::name) };
+        return out.document(&json::TimelineJson::new(&view, &question, by), form);
     }
     if !arguments.svg {
         return print(&view, &question, out);
@@ -111,6 +126,20 @@ fn bands(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, '
     }
     bands.push(Band { name: "all others".to_owned(), bytes: shares.others });
     Ok(bands)
+}
+
+/// Returns the parts of resident memory at the view's times.
+fn resident_bands(question: &mut Question<'_, '_>, view: &View<'_, '_>) -> Result<Vec<Band>> {
+    let all = question.answer(|names, selection, _| ImageSnapshots::load(names, &selection.filter))?;
+    question.input.warn_of(&all.damage);
+    if all.snapshots.is_empty() {
+        let what = format_args!("`{}` has no resident snapshot", question.input.path.display());
+        return Err(Failure::new(Exit::Usage, what)
+            .code(Code::NoSnapshots)
+            .hint("record again: heapledger record -- COMMAND"));
+    }
+    let bands = all.over_time(question.recording, &view.times);
+    Ok(bands.into_iter().map(|(band, bytes)| Band { name: band.name().to_owned(), bytes }).collect())
 }
 
 /// Formats the title: `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`.

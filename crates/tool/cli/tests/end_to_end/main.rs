@@ -49,6 +49,7 @@ mod inside;
 mod linked;
 mod logs;
 mod mapped;
+mod mappings;
 mod marks;
 mod modes;
 mod names;

@@ -30,7 +30,7 @@ fn directory() -> PathBuf {
 }
 
 /// Returns a static jemalloc whose functions have the prefix `own_`; `None` if there is none.
-fn own_jemalloc() -> Option<PathBuf> {
+pub(crate) fn own_jemalloc() -> Option<PathBuf> {
     static BUILT: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
         let library = shared_library("libjemalloc_pic.a")?;
         let names = run(Command::new("nm").args(["-g", "--defined-only"]).arg(&library));
@@ -49,7 +49,7 @@ fn own_jemalloc() -> Option<PathBuf> {
 }
 
 /// Compiles a fixture with a static library.
-fn linked(name: &str, library: &Path, output: &str) -> PathBuf {
+pub(crate) fn linked(name: &str, library: &Path, output: &str) -> PathBuf {
     let (source, output) = (Path::new(SOURCES).join(name), directory().join(output));
     let fresh = output.with_extension(format!("{}.new", std::process::id()));
     let mut compiler = match source.extension().and_then(|extension| extension.to_str()) {

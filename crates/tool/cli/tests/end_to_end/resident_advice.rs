@@ -1,6 +1,7 @@
 //! Advice on resident memory: what it promises, and what comes out if it is followed.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
@@ -12,6 +13,8 @@ use crate::harness::*;
 struct Wasteful {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    /// The program itself, if the child is its recorder.
+    pid: String,
 }
 
 impl Wasteful {
@@ -19,10 +22,22 @@ impl Wasteful {
     fn begin(arguments: &[&str], environment: &[(&str, &str)]) -> Wasteful {
         let mut command = Command::new(program("resident_advice"));
         command.args(arguments).envs(environment.iter().copied());
+        Wasteful::of(command)
+    }
+
+    /// Starts it under a recorder.
+    fn recorded(arguments: &[&str], file: &Path) -> Wasteful {
+        let mut command = plain_command(HEAPLEDGER);
+        command.args(["record", "--quiet", "--names=none", "-o"]).arg(file).arg("--");
+        command.arg(program("resident_advice")).args(arguments);
+        Wasteful::of(command)
+    }
+
+    fn of(mut command: Command) -> Wasteful {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut wasteful = Wasteful { child, stdout };
-        assert_eq!(wasteful.line(), "end\n");
+        let mut wasteful = Wasteful { child, stdout, pid: String::new() };
+        wasteful.pid = wasteful.line().strip_prefix("end ").unwrap().trim().to_owned();
         wasteful
     }
 
@@ -33,13 +48,13 @@ impl Wasteful {
     }
 
     fn rss(&self) -> Value {
-        let outcome = heapledger(["rss", &self.child.id().to_string(), "--json"]);
+        let outcome = heapledger(["rss", &self.pid, "--json"]);
         assert!(outcome.status.success(), "{outcome:?}");
         documents::read(&outcome.stdout)
     }
 
     fn text(&self) -> String {
-        heapledger(["rss", &self.child.id().to_string()]).text()
+        heapledger(["rss", &self.pid]).text()
     }
 
     fn end(mut self) {
@@ -134,6 +149,41 @@ fn jemalloc_gives_free_pages_back() {
     assert!(text.contains("of jemalloc's heap are free pages") && text.contains("MALLOC_CONF="), "{text}");
     wasteful.end();
     small.end();
+}
+
+/// A recording has the owners of blocks.
+#[test]
+fn a_pool_keeps_fewer_pages() {
+    let scratch = Scratch::new();
+    let ask = |arguments: &[&str], name: &str| {
+        let file = scratch.file(name);
+        let recorded = Wasteful::recorded(arguments, &file);
+        // Has a snapshot written into the recording.
+        let outcome = heapledger(["rss", &recorded.pid]);
+        assert!(outcome.status.success(), "{outcome:?}");
+        recorded.end();
+        Recording::open(file).ask("advise", &[])
+    };
+    let answer = ask(&["fragmented"], "fragmented.hl");
+    let advice = answer["advice"].as_array().unwrap().iter().find(|advice| advice["rule"] == "pool");
+    let advice = advice.unwrap_or_else(|| panic!("{answer:#}"));
+    assert_eq!(advice["owner"]["function"], "keep", "{advice:#}");
+    assert_eq!(number(&advice["evidence"], "blocks"), 4_000, "{advice:#}");
+    // What is free between them is given back in both.
+    let [before, after] = [&["fragmented"][..], &["fragmented", "pool"]].map(|arguments| {
+        let mut wasteful = Wasteful::begin(arguments, &[]);
+        wasteful.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        assert_eq!(wasteful.line(), "trimmed\n");
+        let answer = wasteful.rss();
+        wasteful.end();
+        answer
+    });
+    expect_kept(number(advice, "bytes"), &before, &after, 10);
+    let proof = advice["proof"].as_str().unwrap();
+    let shown = heapledger(proof.split(' ').skip(1)).text();
+    assert!(shown.contains("keep"), "{proof}: {shown}");
+    let answer = ask(&["fragmented", "pool"], "pooled.hl");
+    assert!(!answer["advice"].as_array().unwrap().iter().any(|advice| advice["rule"] == "pool"), "{answer:#}");
 }
 
 #[test]

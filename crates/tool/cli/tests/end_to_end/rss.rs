@@ -1,6 +1,7 @@
 //! `heapledger rss`: every page of a running program, compared with the program's own figures.
 
 mod allocators;
+mod recorded;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -74,6 +74,7 @@ impl Collector {
     /// Writes what is known only at the end, and finishes the file.
     pub(crate) fn finish(mut self, end: &SessionEnd) -> Finished {
         self.take_messages();
+        self.end_resident();
         self.images.open_sites.write_settled(true, &self.shared);
         self.write_departures(None);
         self.images.write_ends(end.exit, &mut self.shared);

@@ -15,6 +15,7 @@ use super::slot::{Slot, Stage};
 use crate::image::Image;
 use crate::inbox::{NewImage, NewRing};
 use crate::memory::Prober;
+use crate::options::ResidentSnapshots;
 use crate::outcome::{self, ProcessOutcome};
 use crate::session_state::Shared;
 use crate::shared::Pool;
@@ -38,6 +39,8 @@ pub(super) struct Images {
     /// Gets the rings of images that have ended.
     pool: Arc<Pool>,
     pub(super) open_sites: OpenSites,
+    /// The moments at which resident snapshots are made.
+    pub(super) resident: ResidentSnapshots,
     /// The most memory that the recorder had in all processes at once, in bytes.
     pub(super) private_bytes_max: u64,
 }
@@ -60,6 +63,7 @@ impl Images {
             command_has_come: false,
             pool,
             open_sites: OpenSites::default(),
+            resident: ResidentSnapshots::default(),
             private_bytes_max: 0,
         }
     }
@@ -336,7 +340,7 @@ impl Images {
         for process in self.by_pid.values().filter_map(|&process| self.processes.get(process)) {
             let Some(slot) = process.images.last().and_then(|&image| self.slots.get_mut(image)) else { continue };
             if let Stage::Running(image) = &mut slot.stage {
-                image.sample_memory(shared, prober, process.pid, now);
+                image.sample_memory(shared, prober, process.pid, now, (self.resident, slot.start.time));
             }
         }
     }
@@ -350,6 +354,13 @@ impl Images {
                 image.check_mappings(now, merged, shared);
             }
         }
+    }
+
+    /// Returns the index of the image that a process runs at present.
+    pub(super) fn latest_of(&self, pid: u32) -> Option<usize> {
+        let process = self.processes.get(*self.by_pid.get(&pid)?)?;
+        let image = *process.images.last()?;
+        matches!(self.slots.get(image)?.stage, Stage::Running(_)).then_some(image)
     }
 
     pub(super) fn note_private_bytes(&mut self) {

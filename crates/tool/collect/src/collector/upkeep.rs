@@ -59,6 +59,7 @@ impl Collector {
             let merged = self.merge.time(self.merge.horizon);
             self.images.check_mappings(now, merged, &mut self.shared);
         }
+        self.snapshot_resident(now);
         self.save();
         if now < self.upkeep.next_flush {
             return;

@@ -4,6 +4,7 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Blocks, Bytes, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pending};
 use heapledger_recording::{EventKind, Extras, FreedBlock, Live, Time};
+use heapledger_resident::PlacedBlock;
 
 use super::Image;
 use super::threads::{EventHeader, RingOwner};
@@ -255,6 +256,30 @@ impl Image {
         };
         let extras = Extras { freed_size, ..Extras::NONE };
         self.push_with(shared, header.event(Api::Free, EventKind::Free { block }), &extras, live);
+    }
+}
+
+impl Image {
+    /// Returns all live blocks: those of pools, and inherited ones, too.
+    pub(crate) fn placed_blocks(&self) -> Vec<PlacedBlock> {
+        let has_slop = self.usable_sizes.is_any();
+        // The ledger knows their number only roughly, since untracked blocks are left out.
+        let mut blocks = Vec::with_capacity(self.ledger.live().blocks_live.0 as usize);
+        blocks.extend(self.ledger.blocks().map(|(key, block)| {
+            let usable = if has_slop && key.pool() == 0 && !block.inherited {
+                self.usable_sizes.get(block.serial, block.size)
+            } else {
+                None
+            };
+            let slop = usable.map_or(0, |usable| usable.0.saturating_sub(block.size.0));
+            PlacedBlock {
+                address: key.address(),
+                size: block.size.0,
+                site: block.stack.0,
+                slop: u32::try_from(slop).unwrap_or(u32::MAX),
+            }
+        }));
+        blocks
     }
 }
 

@@ -101,7 +101,7 @@ impl Image {
     }
 
     #[inline(always)]
-    pub(super) fn live(&self) -> Live {
+    pub(crate) fn live(&self) -> Live {
         self.ledger.live().into()
     }
 

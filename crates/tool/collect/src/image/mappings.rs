@@ -110,6 +110,20 @@ pub(crate) struct Mapped {
     next: u64,
 }
 
+/// A range that a thread moves, and what was mapped there.
+#[derive(Clone, Debug)]
+struct Lifted {
+    start: u64,
+    bytes: Bytes,
+    pieces: Vec<MappedPiece>,
+}
+
+impl Lifted {
+    fn meets(&self, (start, bytes): (u64, Bytes)) -> bool {
+        start < self.start.saturating_add(self.bytes.0) && self.start < start.saturating_add(bytes.0)
+    }
+}
+
 /// A new mapping.
 #[derive(Clone, Copy, Debug)]
 struct New {
@@ -149,8 +163,10 @@ pub(super) struct Mappings {
     rows: Vec<MappingEvent>,
     /// The rows among these that lack the name of their file.
     unnamed: Vec<usize>,
-    /// What threads are moving by `mremap`.
-    moving: HashMap<ThreadId, Vec<MappedPiece>>,
+    /// What is being moved by `mremap`, by thread and address, until the call has been made.
+    moving: HashMap<(ThreadId, u64), Lifted>,
+    /// The calls that wait for the end of a move, because they may concern what it has left.
+    waiting: Vec<Call>,
     /// The calls of `shmat` whose segments have not been found yet, by address.
     attached: HashMap<u64, Cause>,
     opening: Option<Opening>,
@@ -174,6 +190,7 @@ impl Mappings {
             rows: Vec::new(),
             unnamed: Vec::new(),
             moving: HashMap::new(),
+            waiting: Vec::new(),
             attached: HashMap::new(),
             opening: is_recorded.then(|| Opening::new(start)),
             snapshot: None,
@@ -250,7 +267,42 @@ impl Mappings {
         if let Some(snapshot) = &mut self.snapshot {
             snapshot.touch(call);
         }
+        self.apply_in_turn(call);
+    }
+
+    /// Applies a call, or lets it wait.
+    ///
+    /// While a thread moves a range, others may get its old addresses before the thread says where
+    /// the range is now. So calls that concern them wait until it does, and later ones with them.
+    fn apply_in_turn(&mut self, call: &Call) {
+        let ends_move = call.call.plain() == MapCall::Mremap
+            && call.step != MapStep::Begins
+            && self.moving.contains_key(&(call.thread, call.arguments[1]));
+        let meets_move = || call.ranges().iter().any(|range| self.moving.values().any(|lifted| lifted.meets(*range)));
+        if !ends_move && (!self.waiting.is_empty() || meets_move()) {
+            self.waiting.push(*call);
+            if self.waiting.len() < WAITING_MAX {
+                return;
+            }
+            // The thread has ended in the middle of its call.
+            return self.end_moves();
+        }
         self.apply(call);
+        if ends_move {
+            for waiting in std::mem::take(&mut self.waiting) {
+                self.apply_in_turn(&Call { time: waiting.time.max(call.time), ..waiting });
+            }
+        }
+    }
+
+    /// Gives up waiting for the ends of moves.
+    fn end_moves(&mut self) {
+        let mut lifted: Vec<((ThreadId, u64), Lifted)> = self.moving.drain().collect();
+        lifted.sort_by_key(|(key, _)| *key);
+        lifted.iter().for_each(|(_, lifted)| self.put_back(&lifted.pieces));
+        for call in std::mem::take(&mut self.waiting) {
+            self.apply(&call);
+        }
     }
 
     fn apply(&mut self, call: &Call) {
@@ -271,8 +323,8 @@ impl Mappings {
             (MapCall::Munmap, MapStep::Begins) => self.unmap(cause, address, bytes),
             (MapCall::Munmap | MapCall::Shmdt, MapStep::Failed) => self.next_check = Time(0),
             (MapCall::Mremap, MapStep::Begins) => {
-                let lifted = self.mapped.space.unmap(address, bytes);
-                self.moving.insert(call.thread, lifted);
+                let pieces = self.mapped.space.unmap(address, bytes);
+                self.moving.insert((call.thread, address), Lifted { start: address, bytes, pieces });
             }
             (MapCall::Mremap, step) => self.finish_move(cause, call, step == MapStep::Done),
             (MapCall::Mprotect, _) => {
@@ -299,8 +351,8 @@ impl Mappings {
     /// Ends a move: what was lifted is put down at its new address, or where it was. A range that
     /// has grown is a new mapping behind it; one that has shrunk was unmapped in part.
     fn finish_move(&mut self, cause: Cause, call: &Call, is_done: bool) {
-        let lifted = self.moving.remove(&call.thread).unwrap_or_default();
         let [flags, from, old_length] = call.arguments;
+        let lifted = self.moving.remove(&(call.thread, from)).map_or(Vec::new(), |lifted| lifted.pieces);
         let (old, new) = (pages(old_length), pages(call.length));
         if !is_done {
             return self.put_back(&lifted);

@@ -8,18 +8,35 @@ use super::Image;
 use super::totals::Anomalies;
 use crate::external_counters::ExternalCounters;
 use crate::memory::Prober;
+use crate::options::ResidentSnapshots;
 use crate::session_state::Shared;
 use crate::writer::Job;
 
 impl Image {
     /// Samples the memory of its process, if a sample is due.
-    pub(crate) fn sample_memory(&mut self, shared: &mut Shared, prober: &mut Prober, pid: u32, now: Time) {
+    /// `snapshots` says when resident snapshots are made, and when the image began.
+    pub(crate) fn sample_memory(
+        &mut self,
+        shared: &mut Shared,
+        prober: &mut Prober,
+        pid: u32,
+        now: Time,
+        snapshots: (ResidentSnapshots, Time),
+    ) {
         if self.memory.is_due(now)
             && let Some(sample) = prober.sample(pid, now)
-            && let Some(samples) = self.memory.add(sample)
         {
-            shared.writer.send(Job::Memory(self.id, samples));
+            let (options, begun) = snapshots;
+            self.resident.on_sample(options, begun, now, sample.resident.0);
+            if let Some(samples) = self.memory.add(sample) {
+                shared.writer.send(Job::Memory(self.id, samples));
+            }
         }
+    }
+
+    /// Writes the nodes that a resident snapshot may refer to.
+    pub(crate) fn flush_resident(&mut self, shared: &mut Shared) {
+        self.flush_nodes(shared, false);
     }
 
     /// Brings the file up to date, if it lacks events from before `before`.

@@ -59,6 +59,7 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     add::<crate::verbs::reallocations::ReallocationsJson>(&mut all);
     add::<crate::verbs::reports::json::PageJson<'_>>(&mut all);
     add::<crate::verbs::rss::RssJson>(&mut all);
+    add::<crate::verbs::rss::recorded::RecordedRssJson>(&mut all);
     add::<crate::verbs::summary::selected::SelectedJson>(&mut all);
     add::<crate::verbs::summary::json::SessionJson>(&mut all);
     add::<crate::verbs::timeline::json::TimelineJson>(&mut all);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heapledger_analysis::{
-    Finding, Grows, OtherAllocator, ReplayedAllocator, Reporters, Reserve, SizeClass, Slop, Temporary,
+    Finding, Grows, OtherAllocator, Pool, ReplayedAllocator, Reporters, Reserve, SizeClass, Slop, Temporary,
 };
 use heapledger_report_format::escape;
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ pub(super) fn describe(finding: &Finding) -> Description {
         Finding::Slop(it) => slop(it),
         Finding::Allocator(it) => other_allocator(it),
         Finding::SizeClass(it) => size_class(it),
+        Finding::Pool(it) => pool(it),
         Finding::Reporters(it) => reporters(it),
     }
 }
@@ -136,6 +137,27 @@ fn size_class(class: &SizeClass) -> Description {
         "blocks": class.blocks.0,
     });
     (sentence, evidence, format!("top --metric slop --size {}", class.size.0))
+}
+
+fn pool(pool: &Pool) -> Description {
+    let sentence = format!(
+        "{} of it ({}), live at {}, kept {} of memory that was free otherwise: {}, each for one block, between \
+         blocks that were freed. Give them a pool or an arena of their own.",
+        counted(pool.blocks.0, "block", "blocks"),
+        bytes(pool.size.0),
+        time(pool.time),
+        bytes(pool.kept.0),
+        counted(pool.pages_alone, "page", "pages"),
+    );
+    let evidence = json!({
+        "at_seconds": seconds(pool.time),
+        "blocks": pool.blocks.0,
+        "bytes_live": pool.size.0,
+        "pages_alone": pool.pages_alone,
+        "bytes_kept": pool.kept.0,
+        "bytes_resident": pool.resident.0,
+    });
+    (sentence, evidence, "rss --by owner".to_owned())
 }
 
 fn reporters(reporters: &Reporters) -> Description {

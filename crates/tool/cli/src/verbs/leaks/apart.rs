@@ -16,11 +16,14 @@ pub(super) fn take(profile: &mut Profile, names: &Names<'_, '_>) -> Vec<(MappedU
     let (stacks, mut whole) = (&profile.stacks, Amount::default());
     profile.sites.retain(|site| {
         let kind = stacks.heap(site.stack).and_then(|heap| MappedUse::from_name(&names.text(heap)));
-        match kind.filter(|kind| kind.is_apart()) {
+        // No call was seen that mapped it, such as the stack of the first thread.
+        let is_unseen = stacks.frames(site.stack).next().is_none();
+        let kind = kind.filter(|kind| kind.is_apart() || is_unseen);
+        match kind {
             Some(kind) => *apart.entry(kind).or_default() += site.amount,
             None => whole += site.amount,
         }
-        !kind.is_some_and(MappedUse::is_apart)
+        kind.is_none()
     });
     profile.whole = whole;
     let mut apart: Vec<(MappedUse, Amount)> = apart.into_iter().collect();

@@ -1,6 +1,6 @@
 //! Advice on the resident memory of a process: sentences, and what to try.
 
-use heapledger_resident::{Allocator, ResidentAdvice, ResidentFinding, ResidentMemory};
+use heapledger_resident::{Allocator, HugePages, Piece, ResidentAdvice, ResidentFinding, ResidentMemory};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -56,6 +56,117 @@ pub(super) fn print(memory: &ResidentMemory, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// A sentence, how to try it, and its figures.
+type Description = (String, String, Value);
+
+fn describe(advice: &ResidentAdvice) -> AdviceJson {
+    let would = bytes(advice.bytes);
+    let (sentence, attempt, evidence) = match advice.finding {
+        ResidentFinding::Trim { free, top } => trim(&would, free, top),
+        ResidentFinding::Arenas { arenas, arenas_left, resident, free } => {
+            fewer_arenas(&would, [arenas, arenas_left], resident, free)
+        }
+        ResidentFinding::ThreadCaches { caches, cached } => thread_caches(&would, caches, cached),
+        ResidentFinding::HugePages(huge) => huge_pages(&would, huge),
+        ResidentFinding::FreePages { allocator, free, heap } => free_pages(allocator, free, heap),
+        _ => (String::new(), String::new(), Value::Null),
+    };
+    AdviceJson { rule: advice.finding.rule(), bytes: advice.bytes, sentence, attempt, evidence }
+}
+
+fn trim(would: &str, free: Piece, top: Piece) -> Description {
+    let chunks = match free.chunks {
+        0 => "freed chunks".to_owned(),
+        chunks => counted(chunks, "freed chunk", "freed chunks"),
+    };
+    let sentence = format!(
+        "malloc_trim(0) would give back {would}: whole pages of {chunks} between blocks in use, and of the end of \
+         the brk heap. By itself, glibc gives back the ends of heaps alone."
+    );
+    let attempt = "call malloc_trim(0) when much has been freed, or at idle times";
+    let evidence = json!({
+        "chunks_free": free.chunks,
+        "bytes_free": free.resident,
+        "bytes_at_ends": top.resident,
+    });
+    (sentence, attempt.to_owned(), evidence)
+}
+
+fn fewer_arenas(would: &str, [arenas, left]: [u64; 2], resident: u64, free: u64) -> Description {
+    let sentence = format!(
+        "{} of the {} of {} arenas are free ({}), each for the threads of its arena alone. If the threads need \
+         their memory one after the other, {left} arenas would do with {would} less; threads that allocate at the \
+         same time would wait for each other.",
+        bytes(free),
+        bytes(resident),
+        count(arenas),
+        percent(free, resident)
+    );
+    let attempt = format!("run it with MALLOC_ARENA_MAX={left}, or call mallopt(M_ARENA_MAX, {left}) first");
+    let evidence = json!({
+        "arenas": arenas,
+        "arenas_left": left,
+        "bytes_resident": resident,
+        "bytes_free": free,
+    });
+    (sentence, attempt, evidence)
+}
+
+fn thread_caches(would: &str, caches: u64, cached: Piece) -> Description {
+    let sentence = format!(
+        "{} ({}) are free, but kept in the caches of {}, up to 7 of each size: no other thread can use them. \
+         Without caches, {would} would go back if nothing in use is behind them: each arena keeps 128 KiB.",
+        counted(cached.chunks, "chunk", "chunks"),
+        bytes(cached.resident),
+        counted(caches, "thread", "threads"),
+    );
+    let attempt = "run it with GLIBC_TUNABLES=glibc.malloc.tcache_count=0 (or 1 or 2: small blocks then take a \
+                   lock), or with fewer threads";
+    let evidence = json!({ "caches": caches, "chunks_cached": cached.chunks, "bytes_cached": cached.resident });
+    (sentence, attempt.to_owned(), evidence)
+}
+
+fn huge_pages(would: &str, huge: HugePages) -> Description {
+    let examined = match huge.examined < huge.bytes {
+        true => format!(" (of {} that were examined)", bytes(huge.examined)),
+        false => String::new(),
+    };
+    let sentence = format!(
+        "Of {} in huge pages, {} holds nothing but zeroes{examined}: the program has not written to it, and {would} \
+         would not be resident in small pages. Programs with much memory run slower then.",
+        bytes(huge.bytes),
+        percent(huge.empty, huge.bytes)
+    );
+    let attempt = "prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) before its memory is made, or no madvise(MADV_HUGEPAGE); \
+                   for the machine: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+    let evidence = json!({
+        "bytes_huge": huge.bytes,
+        "bytes_examined": huge.examined,
+        "bytes_empty": huge.empty,
+    });
+    (sentence, attempt.to_owned(), evidence)
+}
+
+fn free_pages(allocator: Allocator, [kept, lazy]: [Piece; 2], heap: u64) -> Description {
+    let may_take = match lazy.resident {
+        0 => String::new(),
+        lazy => format!("; {} of these the system may take when it needs memory", bytes(lazy)),
+    };
+    let sentence = format!(
+        "{} of the {} of {}'s heap are free pages that it keeps for later{may_take}.",
+        bytes(kept.resident.saturating_add(lazy.resident)),
+        bytes(heap),
+        allocator.name(),
+    );
+    let evidence = json!({
+        "allocator": allocator.name(),
+        "bytes_heap": heap,
+        "bytes_kept": kept.resident,
+        "bytes_lazy": lazy.resident,
+    });
+    (sentence, how_to_give_back(allocator).to_owned(), evidence)
+}
+
 /// Returns the settings by which an allocator gives free pages back.
 fn how_to_give_back(allocator: Allocator) -> &'static str {
     match allocator {
@@ -69,97 +180,4 @@ fn how_to_give_back(allocator: Allocator) -> &'static str {
         }
         _ => "its documentation says how it gives memory back",
     }
-}
-
-fn describe(advice: &ResidentAdvice) -> AdviceJson {
-    let would = bytes(advice.bytes);
-    let (sentence, attempt, evidence) = match advice.finding {
-        ResidentFinding::Trim { free, top } => (
-            format!(
-                "malloc_trim(0) would give back {would}: whole pages of {} that are free between blocks in use, \
-                 and of the end of the brk heap. By itself, glibc gives back the ends of heaps alone.",
-                counted(free.chunks, "chunk", "chunks")
-            ),
-            "call malloc_trim(0) when much has been freed, or at idle times".to_owned(),
-            json!({
-                "chunks_free": free.chunks,
-                "bytes_free": free.resident,
-                "bytes_at_ends": top.resident,
-            }),
-        ),
-        ResidentFinding::Arenas { arenas, arenas_left, resident, free } => (
-            format!(
-                "{} of the {} of {} arenas are free ({}), each for the threads of its arena alone. If the \
-                 threads need their memory one after the other, {arenas_left} arenas would do with {would} \
-                 less; threads that allocate at the same time would wait for each other.",
-                bytes(free),
-                bytes(resident),
-                count(arenas),
-                percent(free, resident)
-            ),
-            format!("run it with MALLOC_ARENA_MAX={arenas_left}, or call mallopt(M_ARENA_MAX, {arenas_left}) first"),
-            json!({
-                "arenas": arenas,
-                "arenas_left": arenas_left,
-                "bytes_resident": resident,
-                "bytes_free": free,
-            }),
-        ),
-        ResidentFinding::ThreadCaches { caches, cached } => (
-            format!(
-                "{} ({}) are free, but kept in the caches of {}, up to 7 of each size: no other thread can use \
-                 them. Without caches, {would} would go back if nothing in use is behind them: each arena keeps \
-                 128 KiB.",
-                counted(cached.chunks, "chunk", "chunks"),
-                bytes(cached.resident),
-                counted(caches, "thread", "threads"),
-            ),
-            "run it with GLIBC_TUNABLES=glibc.malloc.tcache_count=0 (or 1 or 2: small blocks then take a lock), or \
-             with fewer threads"
-                .to_owned(),
-            json!({ "caches": caches, "chunks_cached": cached.chunks, "bytes_cached": cached.resident }),
-        ),
-        ResidentFinding::HugePages(huge) => {
-            let examined = match huge.examined < huge.bytes {
-                true => format!(" (of {} that were examined)", bytes(huge.examined)),
-                false => String::new(),
-            };
-            let sentence = format!(
-                "Of {} in huge pages, {} holds nothing but zeroes{examined}: the program has not written to it, and \
-                 {would} would not be resident in small pages. Programs with much memory run slower then.",
-                bytes(huge.bytes),
-                percent(huge.empty, huge.bytes)
-            );
-            let attempt = "prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) before its memory is made, or no \
-                           madvise(MADV_HUGEPAGE); for the machine: echo madvise > \
-                           /sys/kernel/mm/transparent_hugepage/enabled";
-            let evidence = json!({
-                "bytes_huge": huge.bytes,
-                "bytes_examined": huge.examined,
-                "bytes_empty": huge.empty,
-            });
-            (sentence, attempt.to_owned(), evidence)
-        }
-        ResidentFinding::FreePages { allocator, free: [kept, lazy], heap } => (
-            format!(
-                "{} of the {} of {}'s heap are free pages that it keeps for later{}.",
-                bytes(kept.resident.saturating_add(lazy.resident)),
-                bytes(heap),
-                allocator.name(),
-                match lazy.resident {
-                    0 => String::new(),
-                    lazy => format!("; of {} of these, it lets the system have them when it needs memory", bytes(lazy)),
-                }
-            ),
-            how_to_give_back(allocator).to_owned(),
-            json!({
-                "allocator": allocator.name(),
-                "bytes_heap": heap,
-                "bytes_kept": kept.resident,
-                "bytes_lazy": lazy.resident,
-            }),
-        ),
-        _ => (String::new(), String::new(), Value::Null),
-    };
-    AdviceJson { rule: advice.finding.rule(), bytes: advice.bytes, sentence, attempt, evidence }
 }

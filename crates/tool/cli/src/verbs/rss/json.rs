@@ -1,6 +1,6 @@
 //! The document of `rss --json`.
 
-use heapledger_resident::{AllocatorHeap, GlibcArena, GlibcHeap, PartKind, Piece, ResidentMemory, ResidentPart};
+use heapledger_resident::{AllocatorHeap, GlibcArena, GlibcHeap, Piece, ResidentMemory, ResidentPart};
 use serde::Serialize;
 
 use super::advice::{self, AdviceJson};
@@ -189,45 +189,13 @@ impl RssJson {
 
 fn part(part: &ResidentPart) -> PartJson {
     PartJson {
-        kind: name(part.kind),
+        kind: part.kind.word(),
         name: part.name.clone(),
         count: part.count,
         bytes_mapped: part.mapped,
         bytes_resident: part.resident,
         bytes_private_dirty: part.private_dirty,
         bytes_shared: part.shared,
-    }
-}
-
-fn name(kind: PartKind) -> &'static str {
-    match kind {
-        PartKind::GlibcUsed => "glibc-used",
-        PartKind::GlibcMapped => "glibc-mapped",
-        PartKind::GlibcCached => "glibc-cached",
-        PartKind::GlibcFast => "glibc-fast",
-        PartKind::GlibcFree => "glibc-free",
-        PartKind::GlibcTop => "glibc-top",
-        PartKind::GlibcBookkeeping => "glibc-bookkeeping",
-        PartKind::GlibcUnread => "glibc-unread",
-        PartKind::HeapledgerUsed => "heapledger-used",
-        PartKind::HeapledgerUnused => "heapledger-unused",
-        PartKind::HeapledgerFree => "heapledger-free",
-        PartKind::HeapledgerBookkeeping => "heapledger-bookkeeping",
-        PartKind::AllocatorUsed => "allocator-used",
-        PartKind::AllocatorCached => "allocator-cached",
-        PartKind::AllocatorFree => "allocator-free",
-        PartKind::AllocatorDirty => "allocator-dirty",
-        PartKind::AllocatorLazy => "allocator-lazy",
-        PartKind::AllocatorReturned => "allocator-returned",
-        PartKind::AllocatorBookkeeping => "allocator-bookkeeping",
-        PartKind::AllocatorUnread => "allocator-unread",
-        PartKind::File => "file",
-        PartKind::MainStack => "main-stack",
-        PartKind::ThreadStack => "thread-stack",
-        PartKind::EndedStack => "ended-stack",
-        PartKind::Shared => "shared",
-        PartKind::Kernel => "kernel",
-        _ => "anonymous",
     }
 }
 

@@ -5,7 +5,6 @@ use heapledger_recording::{MemorySample, Sample, Time};
 use serde::Serialize;
 
 use super::view::{Band, Program, View, at};
-use crate::args::By;
 use crate::format::seconds;
 use crate::json::amounts::{ErrorsJson, RateJson, rates_json};
 use crate::json::document::Document;
@@ -34,13 +33,14 @@ pub(crate) struct TimelineJson {
     memory: Vec<MemoryJson>,
     programs: Vec<ProgramJson>,
     pauses: Vec<PauseJson>,
-    /// The breakdown of the groups: the word of `--by`.
+    /// The breakdown of the groups: the word of `--by`; `resident` with `--resident`.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<&'static str>,
     /// The times of the groups' figures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     times_seconds: Vec<f64>,
-    /// The groups, the largest first, and last all others.
+    /// The groups, the largest first, and last all others. With `--resident`, the parts of resident
+    /// memory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<LayerJson>,
 }
@@ -112,7 +112,7 @@ struct LayerJson {
 }
 
 impl TimelineJson {
-    pub(super) fn new(view: &View<'_, '_>, question: &Question<'_, '_>, by: Option<By>) -> TimelineJson {
+    pub(super) fn new(view: &View<'_, '_>, question: &Question<'_, '_>, by: Option<&'static str>) -> TimelineJson {
         let inside = |time: Time| (view.from..=view.to).contains(&time);
         // The amount live when the shown part begins.
         let first = at(&view.history.live, view.from);
@@ -141,7 +141,7 @@ impl TimelineJson {
                 .collect(),
             memory: view.history.memory.iter().filter(|sample| inside(sample.time)).map(MemoryJson::from).collect(),
             programs: view.programs.iter().map(ProgramJson::from).collect(),
-            by: by.map(By::name),
+            by,
             times_seconds: view.times.iter().copied().map(seconds).collect(),
             groups: view.bands.iter().map(LayerJson::from).collect(),
             pauses: view.history.pauses.iter().map(PauseJson::from).collect(),

@@ -77,6 +77,7 @@ impl Panel<'_, '_, '_> {
         };
         let largest = |values: &[Option<u64>]| values.iter().flatten().copied().max().unwrap_or(0);
         let most = memory.iter().map(|(_, values)| largest(values)).max().unwrap_or(0).max(largest(&live)).max(1);
+        let most = most.max(self.view.bands_max());
         // Some room above, for the label of the peak.
         let scale = Scale { top: TOP, height: AREA, most: most.saturating_add(most / 12) };
 
@@ -102,6 +103,7 @@ impl Panel<'_, '_, '_> {
 
         self.times();
         self.programs(programs);
+        // The peak is that of live bytes, which are the lowest band of resident memory.
         self.peak(&scale);
     }
 
@@ -227,7 +229,7 @@ impl Panel<'_, '_, '_> {
 }
 
 fn band_color(view: &View<'_, '_>, at: usize) -> &'static str {
-    if at + 1 == view.bands.len() { OTHERS_COLOR } else { BAND_COLORS[at % BAND_COLORS.len()] }
+    if at + 1 == view.bands.len() && !view.is_resident { OTHERS_COLOR } else { BAND_COLORS[at % BAND_COLORS.len()] }
 }
 
 /// Draws the key of the bands below the picture, in the order in which they are stacked, from top

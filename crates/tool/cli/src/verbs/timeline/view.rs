@@ -31,10 +31,12 @@ pub(super) struct View<'r, 'a> {
     /// The amounts that groups of sites held at each of the times: the largest group first, and
     /// last the sum of all others. Empty if groups were not asked for.
     pub(super) bands: Vec<Band>,
+    /// True if the bands are parts of resident memory, not of live bytes.
+    pub(super) is_resident: bool,
     pub(super) times: Vec<Time>,
 }
 
-/// The bytes that a group of sites held over time.
+/// The bytes that a group of sites, or a part of resident memory, held over time.
 pub(super) struct Band {
     pub(super) name: String,
     pub(super) bytes: Vec<u64>,
@@ -75,7 +77,7 @@ impl<'r, 'a> View<'r, 'a> {
         let programs = programs.into_iter().filter(|it| it.from <= to && it.to.is_none_or(|end| end >= from)).collect();
         let (bands, times) = (Vec::new(), Vec::new());
         let at_peak = Amount { bytes: peak.live.bytes, blocks: peak.live.blocks, ..Amount::default() };
-        Ok(View { recording, filter, from, to, history, peak, at_peak, programs, bands, times })
+        Ok(View { recording, filter, from, to, history, peak, at_peak, programs, bands, is_resident: false, times })
     }
 
     /// Computes the error of the amount live at the peak. For a part of the time, this takes a
@@ -159,6 +161,12 @@ impl<'r, 'a> View<'r, 'a> {
 
     pub(super) fn memory(&self, columns: usize, figure: Figure) -> Vec<Option<u64>> {
         self.columns(&self.history.memory, columns, |sample| sample.time, |sample| figure(sample).0)
+    }
+
+    /// Returns the most that the bands are together at any of the times.
+    pub(super) fn bands_max(&self) -> u64 {
+        let sum = |at| self.bands.iter().filter_map(|band| band.bytes.get(at)).fold(0, |sum: u64, it| sum.saturating_add(*it));
+        (0..self.times.len()).map(sum).max().unwrap_or(0)
     }
 
     /// Returns the last moment of each of `columns` equal parts of the time; for the part with the

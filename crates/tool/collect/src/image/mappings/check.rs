@@ -120,7 +120,7 @@ impl Mappings {
             }
         }
         for call in &opening.calls {
-            self.apply(call);
+            self.apply_in_turn(call);
         }
         self.name(&regions, shared);
     }
@@ -142,6 +142,10 @@ impl Mappings {
 
     /// Writes rows for all differences between a snapshot and what the calls have told.
     fn compare(&mut self, snapshot: &Snapshot, shared: &mut Shared) {
+        // What is being moved is nowhere at the moment.
+        if !self.moving.is_empty() {
+            return;
+        }
         let cause = Cause::unseen(Time(snapshot.end.0.max(self.last_time().0)));
         let mut there = AddressSpace::default();
         for (serial, region) in (0..).zip(&snapshot.regions) {
@@ -213,6 +217,7 @@ impl Mappings {
         if self.is_recorded {
             self.pass(Time(u64::MAX), shared);
             self.open(None, shared);
+            self.end_moves();
             self.write(shared);
         }
     }

@@ -159,7 +159,8 @@ impl Fragments {
     /// Cuts fragments at the ends of a range. Returns those inside.
     fn cut(&mut self, range: Range<u64>) -> Result<Vec<(u64, u64, u32)>, TooMany> {
         for at in [range.start, range.end] {
-            let Some((&start, &(end, fragment))) = self.mapped.range(..at).next_back().filter(|(_, (end, _))| *end > at)
+            let Some((&start, &(end, fragment))) =
+                self.mapped.range(..at).next_back().filter(|(_, (end, _))| *end > at)
             else {
                 continue;
             };

@@ -23,7 +23,7 @@ pub struct MappedTotals {
 
 /// Returns what was mapped, from the events of mappings alone. `None` if they were not recorded.
 ///
-/// Memory: as for [`mappings`](super::mappings), with 24 bytes more for each mapping.
+/// Memory: as for [`mappings`](super::super::mappings), with 24 bytes more for each mapping.
 ///
 /// # Errors
 ///

@@ -1,0 +1,233 @@
+//! Mappings over time: `record --mappings`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use heapledger_core::Bytes;
+use heapledger_recording::{
+    AddressSpace, ImageId, MappingCall, MappingChange, MappingEvent, MappingFlags, MappingKind, MappingSerial,
+    Protection, Recording,
+};
+
+use crate::harness::{Job, Scratch, exited, installed, skipped};
+
+/// The rows of an image.
+fn rows(recording: &Recording<'_>, image: ImageId) -> Vec<MappingEvent> {
+    recording.mapping_events(image).map(|row| row.unwrap()).collect()
+}
+
+/// Repeats the rows: what is mapped in the end, without the boundaries between mappings.
+fn mapped(rows: &[MappingEvent]) -> AddressSpace {
+    let mut space = AddressSpace::default();
+    for row in rows {
+        let overlapped = space.apply(row);
+        let is_mapped = matches!(row.change, MappingChange::Mapped { .. });
+        assert!(!is_mapped || overlapped.is_empty(), "{row:?} replaces {overlapped:?}");
+    }
+    let mut joined = AddressSpace::default();
+    for piece in space.pieces() {
+        joined.map(piece.start, piece.bytes, MappingSerial(0), piece.protection);
+    }
+    joined
+}
+
+/// Compares what is mapped with the lines `START END PROTECTION` of a program.
+fn assert_has(space: &AddressSpace, printed: &str) {
+    for line in printed.lines() {
+        let numbers: Vec<u64> = line.split(' ').map(|word| u64::from_str_radix(word, 16).unwrap()).collect();
+        let [start, end, protection] = numbers[..] else { panic!("{line}") };
+        let found = space.within(start, Bytes(end - start));
+        let whole = found.iter().map(|piece| piece.bytes.0).sum::<u64>() == end - start;
+        let as_printed = found.iter().all(|piece| u64::from(piece.protection.bits()) == protection);
+        assert!(whole && as_printed, "{line}: {found:x?}");
+    }
+}
+
+/// Records a fixture with all of its mappings. Returns the bytes of the recording and the output.
+fn recorded(scratch: &Scratch, job: Job) -> (Vec<u8>, String) {
+    let (outcome, recording) = job.option("--mappings").recorded(scratch);
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    (fs::read(&recording.path).unwrap(), outcome.text())
+}
+
+/// Each call has its rows, with results and errors as without the recorder, and the ranges that are
+/// left are those that the program says.
+#[test]
+fn every_call_is_a_change() {
+    let scratch = Scratch::new();
+    let (file, printed) = recorded(&scratch, Job::fixture("maps_memory", "all"));
+    let recording = Recording::open(&file).unwrap();
+    let rows = rows(&recording, ImageId(0));
+    assert_has(&mapped(&rows), &printed);
+    let count = |call: MappingCall| rows.iter().filter(|row| row.call == call).count();
+    for call in MappingCall::ALL {
+        assert!(count(call) > 0 || [MappingCall::Sbrk, MappingCall::Shmat, MappingCall::Shmdt].contains(&call), "{call:?}");
+    }
+    // The stack of each call leads to `main`, whoever made it.
+    let tree = recording.stack_tree(ImageId(0), &mut heapledger_recording::NodeCache::default());
+    let mut depths = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.call != MappingCall::Unseen) {
+        depths.insert(row.stack, tree.frames(row.stack).count());
+    }
+    assert!(depths.values().all(|&depth| depth >= 4), "{depths:?}");
+    // malloc's own mappings: the heap, and the block beyond its threshold, which was moved or grown.
+    let kinds = |is_allocators: bool| {
+        let mut kinds: Vec<MappingKind> = rows
+            .iter()
+            .filter_map(|row| match row.change {
+                MappingChange::Mapped { kind, flags, .. }
+                    if row.call != MappingCall::Unseen
+                        && flags.contains(MappingFlags::ALLOCATOR) == is_allocators =>
+                {
+                    Some(kind)
+                }
+                _ => None,
+            })
+            .collect();
+        kinds.sort();
+        kinds.dedup();
+        kinds
+    };
+    assert!(kinds(true).contains(&MappingKind::Anonymous), "{rows:?}");
+    for kind in [MappingKind::Anonymous, MappingKind::Shared, MappingKind::Brk, MappingKind::Code] {
+        assert!(kinds(false).contains(&kind), "{kind:?}");
+    }
+    // What was there before is found, with the names of files.
+    let is_found = |row: &&MappingEvent| row.call == MappingCall::Unseen;
+    let named = rows.iter().filter(is_found).filter_map(|row| match row.change {
+        MappingChange::Mapped { file, flags, .. } if flags.contains(MappingFlags::FOUND) => recording.text(file),
+        _ => None,
+    });
+    let names: Vec<String> = named.map(|text| String::from_utf8_lossy(&text.bytes).into_owned()).collect();
+    assert!(names.iter().any(|name| name.ends_with("/maps_memory")), "{names:?}");
+    assert!(names.iter().any(|name| name == "[stack]"), "{names:?}");
+}
+
+/// Threads that get each other's addresses at once, and signal handlers that map memory, too.
+#[test]
+fn a_storm_of_threads_and_signals_leaves_what_it_says() {
+    let scratch = Scratch::new();
+    let (file, printed) = recorded(&scratch, Job::fixture("maps_memory", "storm 2000"));
+    let recording = Recording::open(&file).unwrap();
+    let rows = rows(&recording, ImageId(0));
+    assert!(rows.len() > 8 * 2000, "{}", rows.len());
+    let space = mapped(&rows);
+    assert_has(&space, &printed);
+    // Nothing else that the threads have mapped is left: all of it can be read and written, and has
+    // four pages or fewer.
+    let of_program = rows.iter().filter(|row| row.call == MappingCall::Mmap && row.bytes.0 == 4 * 4096);
+    let made: u64 = of_program.filter(|row| matches!(row.change, MappingChange::Mapped { .. })).count() as u64;
+    assert!(made > 8 * 8, "{made}");
+}
+
+/// A child begins with the mappings of its parent, and changes only its own. A vfork child changes
+/// its parent's.
+#[test]
+fn a_child_inherits_mappings() {
+    let scratch = Scratch::new();
+    let (file, printed) = recorded(&scratch, Job::fixture("maps_memory", "fork"));
+    let recording = Recording::open(&file).unwrap();
+    let (of_child, of_parent) = printed.split_once("parent\n").unwrap();
+    assert_eq!(recording.images().len(), 2);
+    let child = rows(&recording, ImageId(1));
+    assert_has(&mapped(&child), of_child);
+    let inherited = child.iter().filter(|row| match row.change {
+        MappingChange::Mapped { flags, .. } => flags.contains(MappingFlags::INHERITED),
+        _ => false,
+    });
+    let of_call = inherited.clone().find(|row| row.call == MappingCall::Mmap && row.bytes.0 == 8 * 4096).unwrap();
+    let tree = recording.stack_tree(ImageId(1), &mut heapledger_recording::NodeCache::default());
+    assert!(tree.frames(of_call.stack).count() >= 3, "the stack of the parent's call");
+    let parent = mapped(&rows(&recording, ImageId(0)));
+    let line = of_parent.trim();
+    let start = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+    let left: u64 = parent.within(start, Bytes(8 * 4096)).iter().map(|piece| piece.bytes.0).sum();
+    assert_eq!(left, 7 * 4096, "one page went in the vfork child");
+}
+
+/// Without the option there are none.
+#[test]
+fn nothing_is_recorded_unless_asked_for() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("maps_memory", "all").recorded(&scratch);
+    let file = fs::read(&recording.path).unwrap();
+    assert!(!Recording::open(&file).unwrap().has_mapping_events());
+}
+
+/// Each file of a recording says by itself what is mapped.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_later_segment_repeats_what_is_mapped() {
+    let scratch = Scratch::new();
+    let file = scratch.file("parts.hl");
+    let job = Job::fixture("maps_memory", "storm 60000").option("--mappings").option("--rotate=100ms");
+    let outcome = job.start(Some(&file)).outcome();
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let mut parts = scratch.recordings();
+    parts.sort();
+    assert!(parts.len() > 1, "{parts:?}");
+    let last = fs::read(parts.last().unwrap()).unwrap();
+    let recording = Recording::open(&last).unwrap();
+    let rows = rows(&recording, ImageId(0));
+    let carried = rows.iter().filter(|row| match row.change {
+        MappingChange::Mapped { flags, .. } => flags.contains(MappingFlags::CARRIED),
+        _ => false,
+    });
+    assert!(carried.count() > 20);
+    assert_has(&mapped(&rows), &outcome.text());
+}
+
+/// As many calls as strace counts, of those that the dynamic linker does not make.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn as_many_calls_as_strace_counts() {
+    let (Some(strace), Some(python)) = (installed("strace"), installed("python3")) else {
+        return skipped("strace or python3 is not installed");
+    };
+    let script = "\
+import mmap
+kept = []
+for i in range(50):
+    m = mmap.mmap(-1, 4096 * (i + 1))
+    m.resize(4096 * (i + 20))
+    m.madvise(mmap.MADV_DONTNEED)
+    kept.append(m)
+for m in kept[::2]: m.close()
+x = [bytes(1 << 20) for _ in range(40)]
+";
+    let scratch = Scratch::new();
+    let log = scratch.file("strace");
+    let traced = Command::new(strace)
+        .args(["-f", "-e", "trace=mremap,madvise", "-o"])
+        .arg(&log)
+        .arg(&python)
+        .args(["-S", "-c", script])
+        .env("PYTHONHASHSEED", "0")
+        .status()
+        .unwrap();
+    if !traced.success() {
+        return skipped("strace may not trace here");
+    }
+    let log = fs::read_to_string(&log).unwrap();
+    let job = Job::new([python.as_os_str(), "-S".as_ref(), "-c".as_ref(), script.as_ref()]);
+    let (file, _) = recorded(&scratch, job.variable("PYTHONHASHSEED", "0"));
+    let recording = Recording::open(&file).unwrap();
+    let rows = rows(&recording, ImageId(0));
+    for (name, call) in [("mremap(", MappingCall::Mremap), ("madvise(", MappingCall::Madvise)] {
+        let calls = log.lines().filter(|line| line.contains(name)).count();
+        let mut seen: Vec<_> = rows.iter().filter(|row| row.call == call).map(|row| row.time).collect();
+        seen.dedup();
+        assert!(calls >= 50, "{name}: {calls}");
+        assert_eq!(seen.len(), calls, "{name}");
+    }
+    let made = rows.iter().filter(|row| {
+        let is_anonymous = matches!(
+            row.change,
+            MappingChange::Mapped { kind: MappingKind::Shared, protection, .. }
+                if protection.contains(Protection::WRITE)
+        );
+        is_anonymous && row.call == MappingCall::Mmap
+    });
+    assert_eq!(made.count(), 50, "one for each object");
+}

@@ -1,0 +1,123 @@
+use super::*;
+
+const AUTOMATIC: ResidentSnapshots = ResidentSnapshots { automatic: true, every: None };
+
+/// Returns the causes of the snapshots of a process with these resident MiB at these milliseconds.
+fn causes(options: ResidentSnapshots, samples: &[(u64, u64)]) -> Vec<(u64, SnapshotCause)> {
+    let mut schedule = Schedule::default();
+    let mut causes = Vec::new();
+    for &(at, resident) in samples {
+        let now = Time(at * 1_000_000);
+        schedule.on_sample(options, Time(0), now, resident << 20);
+        if let Some(cause) = schedule.due {
+            causes.push((at, cause));
+            schedule.on_begun(now);
+            schedule.on_outcome(Some(resident << 20));
+        }
+    }
+    causes
+}
+
+#[test]
+fn snapshots_follow_resident_memory() {
+    use SnapshotCause::{Fall, Growth, Schedule};
+    let samples = [(10, 5), (60, 5), (70, 5), (80, 6), (90, 100), (100, 109), (110, 111), (120, 90), (1200, 90)];
+    let expected = [(60, Growth), (90, Growth), (110, Growth), (120, Fall), (1200, Schedule)];
+    assert_eq!(causes(AUTOMATIC, &samples), expected);
+    // Without change, they become rarer.
+    let still: Vec<(u64, u64)> = (0..1000).map(|tenth| (tenth * 100, 7)).collect();
+    let times: Vec<u64> = causes(AUTOMATIC, &still).iter().map(|(at, _)| *at).collect();
+    assert!((15..25).contains(&times.len()), "{times:?}");
+    assert!(times.windows(2).skip(8).all(|pair| pair[1] * 4 <= pair[0] * 5 + 800), "{times:?}");
+}
+
+/// Memory that goes up and down for a day makes no more than some hundred snapshots.
+#[test]
+fn ups_and_downs() {
+    let samples: Vec<(u64, u64)> = (0..200_000).map(|at| (at * 432, 100 + at % 2 * 100)).collect();
+    let causes = causes(AUTOMATIC, &samples);
+    assert!((200..800).contains(&causes.len()), "{}", causes.len());
+    // A new height is never missed.
+    let samples = [(100, 10), (86_400_000, 10), (86_400_005, 5), (86_400_010, 20), (86_400_015, 30)];
+    assert_eq!(self::causes(AUTOMATIC, &samples).len(), 4);
+}
+
+#[test]
+fn a_schedule_of_ones_own() {
+    let every = |automatic| ResidentSnapshots { automatic, every: Some(Duration::from_millis(100)) };
+    let samples: Vec<(u64, u64)> = (0..50).map(|at| (at * 10, if at > 20 { 500 } else { 5 })).collect();
+    let times = |automatic| causes(every(automatic), &samples).into_iter().map(|(at, _)| at).collect::<Vec<_>>();
+    assert_eq!(times(false), [50, 150, 250, 350, 450]);
+    assert_eq!(times(true), [50, 150, 210, 310, 410]);
+    // A snapshot that waits for its time does not stop the schedule.
+    let mut schedule = Schedule { last: Some((Time(0), 1)), due: Some(SnapshotCause::Growth), ..Schedule::default() };
+    schedule.on_sample(every(true), Time(0), Time(100_000_000), 1);
+    assert_eq!(schedule.due, Some(SnapshotCause::Schedule));
+    let off = ResidentSnapshots { automatic: false, every: None };
+    assert_eq!(causes(off, &samples), []);
+}
+
+#[test]
+fn failures_end_it() {
+    let mut schedule = Schedule::default();
+    for second in 1..10 {
+        schedule.on_sample(AUTOMATIC, Time(0), Time(second * 10_000_000_000), second << 30);
+        if schedule.due.is_some() {
+            schedule.on_begun(Time(second * 10_000_000_000));
+            schedule.on_outcome(None);
+        }
+    }
+    assert_eq!(schedule.failures, FAILURES_MAX);
+}
+
+/// A block of this process is in the snapshot, with the pages that it fills.
+#[test]
+fn a_snapshot_of_this_process() {
+    let buffer = vec![1_u8; 1 << 20];
+    let block = PlacedBlock { address: buffer.as_ptr() as u64, size: 1 << 20, site: 3, slop: 0 };
+    let pid = std::process::id();
+    let mut snapshooter = Snapshooter::default();
+    let identity = process::image_identity(pid);
+    let request = |identity| Request {
+        image: ImageId(0),
+        pid,
+        identity,
+        time: Time(9),
+        cause: SnapshotCause::Asked,
+        blocks: vec![block],
+        has_sites: true,
+        live: Live { bytes: Bytes(1 << 20), blocks: Blocks(1) },
+        copy_ns: 1,
+        done: None,
+    };
+    snapshooter.begin(request(identity));
+    let made = snapshooter.take(Duration::from_secs(60)).expect("an answer");
+    let snapshot = made.snapshot.expect("a snapshot");
+    assert!(!snapshooter.is_busy());
+    let site = snapshot.sites[0];
+    assert_eq!((site.stack, site.bytes, site.resident), (StackId(3), Bytes(1 << 20), Bytes(1 << 20)));
+    let live: u64 = snapshot.parts.iter().map(|part| part.live.0).sum();
+    assert_eq!(live, 1 << 20, "{snapshot:?}");
+    assert!(snapshot.figures.resident_max >= snapshot.figures.resident);
+    drop(buffer);
+    // Another program runs in the process.
+    snapshooter.begin(request(Some(0)));
+    assert!(snapshooter.take(Duration::from_secs(60)).expect("an answer").snapshot.is_none());
+}
+
+#[test]
+fn many_parts_are_joined() {
+    let part = |at: usize| SnapshotPart {
+        kind: "file".into(),
+        name: format!("/f{at}"),
+        resident: Bytes(1),
+        count: 1,
+        ..SnapshotPart::default()
+    };
+    let joined = with_fewer((0..6000).map(part).collect());
+    assert_eq!(joined.len(), 4097);
+    assert_eq!(joined.iter().map(|part| part.resident.0).sum::<u64>(), 6000);
+    assert_eq!(joined.last().map(|part| (part.name.as_str(), part.count)), Some(("", 1904)));
+    assert_eq!(shortened(&"x".repeat(500)).chars().count(), NAME_MAX + 2);
+    assert_eq!(shortened("/lib/c.so"), "/lib/c.so");
+}
