@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, NodeKind, StackId};
-use heapledger_wire::event::{self, Decoder, Event, Extended, Packed, ReallocOutcome, UsableCall, WORDS_MAX};
+use heapledger_wire::event::{self, Decoder, Event, Extended, MapCall, MapStep, Packed, ReallocOutcome, UsableCall, WORDS_MAX};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{SessionPage, state};

@@ -572,6 +572,13 @@ codes_with_recordings! { before {
         remedy: "Stop the process meanwhile: `kill -STOP PID`. Otherwise ask the allocator: `mallctl`, `mi_stats_print`, \
                  `MallocExtension_GetStats`.",
     }
+    /// Calls that change mappings were not seen
+    MappingsUnseen = 127 {
+        cause: "The C library's functions are replaced in programs that are linked dynamically with glibc, near enough to the \
+                recorder's library. This one is linked statically, uses musl, or makes its system calls itself, as Go does.",
+        consequence: "Its mappings are those that `/proc/PID/maps` had when it was read, at most four times a second.",
+        remedy: "Link it dynamically with glibc. docs/mappings.md says what is seen.",
+    }
     /// The recording has no resident snapshot
     NoSnapshots = 129 {
         cause: "It was made by an earlier version, with --no-resident, or from another tool's file; or no process ran for 50 ms, \

@@ -2,6 +2,7 @@
 //! its figures can be trusted.
 
 pub(crate) mod lost;
+pub(crate) mod mappings;
 pub(crate) mod resident;
 pub(crate) mod stack_checks;
 pub(crate) mod unseen;

@@ -35,6 +35,7 @@ use crate::error::RecordError;
 use crate::follow::Follow;
 use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
 use crate::module_table::{self, Kept};
+use crate::proc_maps;
 use crate::process::{self, Description};
 use crate::redirection::{self, Made};
 use crate::session::Session;
@@ -553,6 +554,8 @@ impl State {
             argv,
             allocator: AllocatorKind::from_number(request.allocator),
             allocator_version: AllocatorVersion(request.allocator_version),
+            // The process waits for the answer: nothing changes meanwhile, if it has one thread.
+            regions: self.inbox.keeps_mappings().then(|| proc_maps::read(pid)).flatten(),
         });
         let ring = |ring, is_common| Message::Ring(NewRing { image, ring, is_common, thread: request.thread });
         self.inbox.post([image_message, ring(common, true), ring(own, false)]);

@@ -72,12 +72,13 @@ impl Collector {
     /// Returns the collector of a session. `command` is the pid of the command.
     pub(crate) fn new(command: u32, clock: Clock, session: SessionRecord, connections: Connections) -> Collector {
         let Connections { page, inbox, pool, writer } = connections;
+        let keeps_mappings = inbox.keeps_mappings();
         Collector {
             page,
             inbox,
             merge: Merge::new(clock),
             images: Images::new(command, pool),
-            shared: Shared::new(&session, writer),
+            shared: Shared { keeps_mappings, ..Shared::new(&session, writer) },
             segment: Segment::new(session),
             upkeep: Upkeep::new(),
             resident: Resident::default(),
@@ -85,11 +86,6 @@ impl Collector {
             was_refused: false,
             messages: Vec::new(),
         }
-    }
-
-    /// Has mappings recorded, too. Call before the first image.
-    pub(crate) fn keep_mappings(&mut self) {
-        self.shared.keeps_mappings = true;
     }
 
     /// Returns the current time by the clock of the recording.

@@ -8,6 +8,7 @@ use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sample::Rate;
 use heapledger_recording::{ExitStatus, ImageEndReason, ImageId, ImageOrigin};
 
+use crate::proc_maps::Region;
 use crate::roots::Roots;
 use crate::shared::SharedRing;
 
@@ -61,6 +62,8 @@ pub(crate) struct NewImage {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) allocator: AllocatorKind,
     pub(crate) allocator_version: AllocatorVersion,
+    /// What was mapped when the process introduced itself, if mappings are recorded.
+    pub(crate) regions: Option<Vec<Region>>,
 }
 
 /// The data of a forked child about the fork.
@@ -88,9 +91,21 @@ pub(crate) struct Inbox {
     messages: Mutex<Vec<Message>>,
     /// The root directories of the processes.
     pub(crate) roots: Arc<Roots>,
+    /// True if mappings are recorded. Fixed for the session.
+    keeps_mappings: bool,
 }
 
 impl Inbox {
+    /// Returns the inbox of a session.
+    pub(crate) fn new(keeps_mappings: bool) -> Inbox {
+        Inbox { keeps_mappings, ..Inbox::default() }
+    }
+
+    /// True if mappings are recorded.
+    pub(crate) fn keeps_mappings(&self) -> bool {
+        self.keeps_mappings
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Message>> {
         // The vector is consistent between any two calls.
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)

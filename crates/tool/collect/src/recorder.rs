@@ -211,15 +211,15 @@ impl<'a> Prepared<'a> {
         if let Some(library) = &library {
             session.listen_beside(library);
         }
+        let inbox = Arc::new(Inbox::new(options.mappings && !options.totals_only));
         let environment = session.to_environment(Wants {
             samples: is_sample,
             usable: options.usable_sizes,
-            mappings: options.mappings && !options.totals_only,
+            mappings: inbox.keeps_mappings(),
             waits: options.stall_timeout.is_none(),
         });
         let page = Arc::new(session_page(options, sampling.unwrap_or_default())?);
         let writer = Writer::start(destination, Some(Arc::clone(&page)))?;
-        let inbox = Arc::new(Inbox::default());
         let pool = Arc::new(Pool::default());
         let capacity = options.ring_capacity();
         let path_for = |way| library.as_ref().and_then(|library| library.path_for(way)).map(Path::to_owned);
@@ -273,9 +273,6 @@ impl<'a> Prepared<'a> {
         let roots = Arc::clone(&inbox.roots);
         let connections = Connections { page: Arc::clone(&page), inbox, pool, writer };
         let mut collector = Collector::new(command_pid, clock, session_record(options), connections);
-        if options.mappings && !options.totals_only {
-            collector.keep_mappings();
-        }
         collector.set_resident(options.resident);
         if !switch.is_on() {
             collector.pause(Time(0));

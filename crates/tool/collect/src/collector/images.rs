@@ -106,7 +106,7 @@ impl Images {
         if new.fork.is_none() {
             shared.departures.introduce(new.pid, new.stamp);
         }
-        self.slots.push(Slot::new(start, new.fork));
+        self.slots.push(Slot::new(start, new.fork, new.regions));
         let processes = &mut self.processes;
         let process = *self.by_pid.entry(new.pid).or_insert_with(|| {
             processes.push(Process { pid: new.pid, parent_pid: new.parent_pid, images: Vec::new() });
@@ -213,7 +213,7 @@ impl Images {
         }
         shared.records.push(Record::ImageStart(slot.start.clone()));
         let mut image = Box::new(Image::new(&slot.start, ledger, tree, shared.keeps_mappings));
-        image.inherit_mappings(mappings, slot.start.time);
+        image.begin_mappings(mappings, slot.regions.take(), slot.start.time, shared);
         if is_parent_past {
             image.write_kept_nodes(shared);
             image.begin_with_names();

@@ -10,6 +10,7 @@ use crate::image::Image;
 use crate::inbox::NewFork;
 use crate::lost::Lost;
 use crate::outcome::ImageOutcome;
+use crate::proc_maps::Region;
 use crate::session_state::Shared;
 use crate::shared::SharedRing;
 
@@ -18,6 +19,8 @@ use crate::shared::SharedRing;
 pub(super) struct Slot {
     pub(super) start: ImageStart,
     pub(super) fork: Option<NewFork>,
+    /// What was mapped when it began, until it runs.
+    pub(super) regions: Option<Vec<Region>>,
     pub(super) stage: Stage,
     /// The number of rings that may still hold events.
     pub(super) sources: u32,
@@ -53,10 +56,11 @@ pub(super) enum Stage {
 }
 
 impl Slot {
-    pub(super) fn new(start: ImageStart, fork: Option<NewFork>) -> Slot {
+    pub(super) fn new(start: ImageStart, fork: Option<NewFork>, regions: Option<Vec<Region>>) -> Slot {
         Slot {
             start,
             fork,
+            regions,
             stage: Stage::New,
             sources: 0,
             common: None,

@@ -29,6 +29,9 @@ const PAGE: u64 = 4096;
 /// The number of rows that wait for names of files before they are written without.
 const WAITING_MAX: usize = 4096;
 
+/// The number of calls that wait for the end of a move before it counts as lost.
+const CALLS_MAX: usize = 1 << 16;
+
 /// A call that changes mappings, as the hook has told it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
@@ -115,7 +118,7 @@ pub(crate) struct Mapped {
 struct Lifted {
     start: u64,
     bytes: Bytes,
-    pieces: Vec<MappedPiece>,
+    space: AddressSpace,
 }
 
 impl Lifted {
@@ -224,7 +227,10 @@ impl Mappings {
 
     /// Writes rows for all that is mapped.
     fn repeat(&mut self, time: Time, flag: MappingFlags) {
-        let pieces: Vec<MappedPiece> = self.mapped.space.pieces().collect();
+        // What is being moved is still where it was.
+        let moving = self.moving.values().flat_map(|lifted| lifted.space.pieces());
+        let mut pieces: Vec<MappedPiece> = self.mapped.space.pieces().chain(moving).collect();
+        pieces.sort_by_key(|piece| piece.start);
         for piece in pieces {
             let Some(known) = self.mapped.known.get_mut(&piece.serial) else { continue };
             if flag == MappingFlags::INHERITED {
@@ -273,15 +279,17 @@ impl Mappings {
     /// Applies a call, or lets it wait.
     ///
     /// While a thread moves a range, others may get its old addresses before the thread says where
-    /// the range is now. So calls that concern them wait until it does, and later ones with them.
+    /// the range is now. So calls that concern them wait until it does, and later ones with them. The
+    /// end of a move waits only for others whose ranges it concerns: those moves came before it.
     fn apply_in_turn(&mut self, call: &Call) {
-        let ends_move = call.call.plain() == MapCall::Mremap
-            && call.step != MapStep::Begins
-            && self.moving.contains_key(&(call.thread, call.arguments[1]));
-        let meets_move = || call.ranges().iter().any(|range| self.moving.values().any(|lifted| lifted.meets(*range)));
-        if !ends_move && (!self.waiting.is_empty() || meets_move()) {
+        let key = (call.thread, call.arguments[1]);
+        let is_end = call.call.plain() == MapCall::Mremap && call.step != MapStep::Begins;
+        let ends_move = is_end && self.moving.contains_key(&key);
+        let others = || self.moving.iter().filter(|(other, _)| !ends_move || **other != key);
+        let meets_move = || others().any(|(_, lifted)| call.ranges().iter().any(|range| lifted.meets(*range)));
+        if meets_move() || (!ends_move && !self.waiting.is_empty()) {
             self.waiting.push(*call);
-            if self.waiting.len() < WAITING_MAX {
+            if self.waiting.len() < CALLS_MAX {
                 return;
             }
             // The thread has ended in the middle of its call.
@@ -299,7 +307,7 @@ impl Mappings {
     fn end_moves(&mut self) {
         let mut lifted: Vec<((ThreadId, u64), Lifted)> = self.moving.drain().collect();
         lifted.sort_by_key(|(key, _)| *key);
-        lifted.iter().for_each(|(_, lifted)| self.put_back(&lifted.pieces));
+        lifted.iter().for_each(|(_, lifted)| self.put_back(lifted));
         for call in std::mem::take(&mut self.waiting) {
             self.apply(&call);
         }
@@ -323,8 +331,14 @@ impl Mappings {
             (MapCall::Munmap, MapStep::Begins) => self.unmap(cause, address, bytes),
             (MapCall::Munmap | MapCall::Shmdt, MapStep::Failed) => self.next_check = Time(0),
             (MapCall::Mremap, MapStep::Begins) => {
-                let pieces = self.mapped.space.unmap(address, bytes);
-                self.moving.insert((call.thread, address), Lifted { start: address, bytes, pieces });
+                let mut space = AddressSpace::default();
+                for piece in self.mapped.space.unmap(address, bytes) {
+                    space.map(piece.start, piece.bytes, piece.serial, piece.protection);
+                }
+                let lifted = Lifted { start: address, bytes, space };
+                if let Some(before) = self.moving.insert((call.thread, address), lifted) {
+                    self.put_back(&before);
+                }
             }
             (MapCall::Mremap, step) => self.finish_move(cause, call, step == MapStep::Done),
             (MapCall::Mprotect, _) => {
@@ -352,19 +366,21 @@ impl Mappings {
     /// has grown is a new mapping behind it; one that has shrunk was unmapped in part.
     fn finish_move(&mut self, cause: Cause, call: &Call, is_done: bool) {
         let [flags, from, old_length] = call.arguments;
-        let lifted = self.moving.remove(&(call.thread, from)).map_or(Vec::new(), |lifted| lifted.pieces);
+        let lifted = self.moving.remove(&(call.thread, from));
+        let first = lifted.as_ref().and_then(|lifted| lifted.space.pieces().next());
+        if let Some(lifted) = &lifted {
+            self.put_back(lifted);
+        }
         let (old, new) = (pages(old_length), pages(call.length));
         if !is_done {
-            return self.put_back(&lifted);
+            return;
         }
         const DONT_UNMAP: u64 = 4;
         let kept = Bytes(old.0.min(new.0));
-        let template = lifted.first().and_then(|piece| Some((*self.mapped.known.get(&piece.serial)?, piece.protection)));
+        let template = first.and_then(|piece| Some((*self.mapped.known.get(&piece.serial)?, piece.protection)));
         if flags & DONT_UNMAP != 0 || old_length == 0 {
-            self.put_back(&lifted);
             return self.map(cause, of_template(template, call, call.address, new));
         }
-        self.put_back(&lifted);
         if new < old {
             self.unmap(cause, from.saturating_add(new.0), Bytes(old.0 - new.0));
         }
@@ -385,8 +401,9 @@ impl Mappings {
         }
     }
 
-    fn put_back(&mut self, pieces: &[MappedPiece]) {
-        for piece in pieces {
+    /// Puts down what was lifted where it was. Nothing else is there: see [`unmap`](Self::unmap).
+    fn put_back(&mut self, lifted: &Lifted) {
+        for piece in lifted.space.pieces() {
             self.mapped.space.map(piece.start, piece.bytes, piece.serial, piece.protection);
         }
     }
@@ -429,8 +446,15 @@ impl Mappings {
         self.row(cause, &piece, MappingChange::Mapped { kind, protection, flags, file, offset });
     }
 
+    /// Unmaps a range, and writes rows for what was there. That may be something that is being moved,
+    /// if nobody has waited for the end of that.
     fn unmap(&mut self, cause: Cause, start: u64, bytes: Bytes) {
-        for piece in self.mapped.space.unmap(start, bytes) {
+        let mut gone = self.mapped.space.unmap(start, bytes);
+        for lifted in self.moving.values_mut() {
+            gone.extend(lifted.space.unmap(start, bytes));
+        }
+        gone.sort_by_key(|piece| piece.start);
+        for piece in gone {
             if let Some(known) = self.mapped.known.get_mut(&piece.serial) {
                 known.bytes = known.bytes.saturating_sub(piece.bytes.0);
                 if known.bytes == 0 {
@@ -443,6 +467,8 @@ impl Mappings {
 
     fn row(&mut self, cause: Cause, piece: &MappedPiece, change: MappingChange) {
         let Cause { time, thread, stack, call } = cause;
+        // A call that has waited is written with the time of the row before.
+        let time = time.max(self.last_time());
         let &MappedPiece { serial, start, bytes, .. } = piece;
         self.rows.push(MappingEvent { time, thread, stack, call, serial, start, bytes, change });
     }
@@ -556,10 +582,20 @@ impl Image {
         self.mappings.fork()
     }
 
-    /// Begins with what the parent had mapped at the fork.
-    pub(crate) fn inherit_mappings(&mut self, mapped: Option<Mapped>, start: Time) {
-        if let Some(mapped) = mapped {
-            self.mappings.inherit(mapped, start);
+    /// Begins with what the parent had mapped at the fork, and with what was mapped when the image
+    /// introduced itself, as far as both are known.
+    pub(crate) fn begin_mappings(
+        &mut self,
+        inherited: Option<Mapped>,
+        regions: Option<Vec<Region>>,
+        start: Time,
+        shared: &mut Shared,
+    ) {
+        if let Some(inherited) = inherited {
+            self.mappings.inherit(inherited, start);
+        }
+        if let Some(regions) = regions {
+            self.mappings.begin(regions, start, shared);
         }
     }
 

@@ -21,7 +21,7 @@ use crate::format::{bytes, count, counted, duration, percent, time};
 use crate::input::Input;
 use crate::label::Labels;
 use crate::messages::{notify, warn};
-use crate::notices::{lost, resident, stack_checks, unseen};
+use crate::notices::{lost, mappings, resident, stack_checks, unseen};
 use crate::target::{Finding, Target};
 use crate::text::{quoted, shown};
 use crate::views::rows::row;
@@ -78,6 +78,9 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
     }
     if let Some(sandboxed) = sandboxed(&outcome.output) {
         warn(Code::Sandboxed, sandboxed);
+    }
+    if let Some(unseen) = mappings_unseen(&outcome.output) {
+        warn(Code::MappingsUnseen, unseen);
     }
     if let Some(stalls) = lost::stalls(&outcome.stalls) {
         warn(Code::Stalled, stalls);
@@ -230,6 +233,12 @@ fn unseen_libraries(path: &Path) -> Option<Vec<(Code, String)>> {
 fn sandboxed(path: &Path) -> Option<String> {
     let input = Input::map(path).ok().filter(|_| path.is_file())?;
     lost::sandboxed(&input.recording().ok()?)
+}
+
+/// Says in which programs no call that changes mappings was seen.
+fn mappings_unseen(path: &Path) -> Option<String> {
+    let input = Input::map(path).ok().filter(|_| path.is_file())?;
+    mappings::unseen(&input.recording().ok()?)
 }
 
 /// Returns the cost of recording, as far as it was measured.

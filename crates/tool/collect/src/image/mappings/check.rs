@@ -89,6 +89,14 @@ impl Mappings {
         }
     }
 
+    /// Takes what was mapped when the image began, before any call.
+    pub(super) fn begin(&mut self, regions: Vec<Region>, start: Time, shared: &mut Shared) {
+        if self.opening.is_some() {
+            return self.open(Some(regions), shared);
+        }
+        self.compare(&Snapshot { regions, begin: start, end: start, touched: Vec::new() }, shared);
+    }
+
     /// Notes that time has passed: all earlier calls have been taken.
     pub(super) fn pass(&mut self, time: Time, shared: &mut Shared) {
         if let Some(opening) = &mut self.opening
@@ -222,7 +230,7 @@ impl Mappings {
         }
     }
 
-    fn last_time(&self) -> Time {
+    pub(super) fn last_time(&self) -> Time {
         self.rows.last().map_or(self.written_to, |row| row.time.max(self.written_to))
     }
 }

@@ -98,11 +98,17 @@ fn an_address_that_a_move_has_left_is_another_mapping() {
         [row(0, 0x10000, 4, "to 50000"), row(1, 0x11000, 1, "anonymous"), row(2, 0x90000, 1, "anonymous")];
     assert_eq!(rows(&mappings)[1..], expected);
     assert!(mappings.rows.is_sorted_by_key(|row| row.time));
+    // So may a thread that moves another range there.
+    mappings.apply_in_turn(&at(5, 0, call(MapCall::Mremap, MapStep::Begins, 0x50000, 4 * PAGE, [0; 3])));
+    mappings.apply_in_turn(&at(5, 1, call(MapCall::Mremap, MapStep::Begins, 0x11000, PAGE, [0; 3])));
+    mappings.apply_in_turn(&at(5, 1, call(MapCall::Mremap, MapStep::Done, 0x53000, PAGE, [1, 0x11000, PAGE])));
+    mappings.apply_in_turn(&at(5, 0, call(MapCall::Mremap, MapStep::Done, 0x60000, 4 * PAGE, [1, 0x50000, 4 * PAGE])));
+    assert_eq!(rows(&mappings)[4..], [row(0, 0x50000, 4, "to 60000"), row(1, 0x11000, 1, "to 53000")]);
     // A thread that ends in the middle of its call leaves the range where it was.
     mappings.apply_in_turn(&at(6, 1, call(MapCall::Mremap, MapStep::Begins, 0x90000, PAGE, [0; 3])));
     mappings.apply_in_turn(&at(7, 0, call(MapCall::Munmap, MapStep::Begins, 0x90000, PAGE, [0; 3])));
     mappings.end_moves();
-    assert_eq!(rows(&mappings)[4..], [row(2, 0x90000, 1, "unmapped")]);
+    assert_eq!(rows(&mappings)[6..], [row(2, 0x90000, 1, "unmapped")]);
 }
 
 /// The heap grows by mappings and shrinks from its end.
