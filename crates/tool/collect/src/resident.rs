@@ -30,7 +30,7 @@ const CHANGE_DIVISOR: u64 = 10;
 const AGE_DIVISOR: u64 = 5;
 const PAUSE_MIN: u64 = 1_000_000_000;
 /// The share of the image's age that must be between two snapshots, unless memory is higher than
-/// ever before: a fiftieth. So there are at most some 700 in a day, however memory goes up and down.
+/// ever before: a fiftieth. So there are at most some 700 in a day, whatever memory does.
 const PAUSE_DIVISOR: u64 = 50;
 /// The processor time that automatic snapshots of a session may take: this much, and a fiftieth of
 /// the session's time.

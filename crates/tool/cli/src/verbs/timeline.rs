@@ -181,7 +181,9 @@ fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> 
     }
     for band in &view.bands {
         let values = band.bytes.iter().copied().map(Some).collect();
-        strips.push(Strip::new("", values, bytes).note(&band.name));
+        let strip = Strip::new("", values, bytes).note(&band.name);
+        // The parts of resident memory are on one scale: its largest sum.
+        strips.push(if view.is_resident { strip.scaled_to(view.bands_max()) } else { strip });
     }
     let (programs, more) = view.listed();
     let letters = programs.iter().enumerate().map(|(at, program)| {

@@ -57,8 +57,11 @@ impl Collector {
             _ => None,
         };
         let has_allowance = self.resident.snapshooter.has_allowance(now);
-        let is_allowed = |cause: &SnapshotCause| has_allowance || *cause == SnapshotCause::Schedule && self.resident.options.every.is_some();
-        let next = self.images.slots.iter().enumerate().find_map(|(at, slot)| Some((at, due(slot).filter(is_allowed)?)));
+        let is_allowed = |cause: &SnapshotCause| {
+            has_allowance || *cause == SnapshotCause::Schedule && self.resident.options.every.is_some()
+        };
+        let next =
+            self.images.slots.iter().enumerate().find_map(|(at, slot)| Some((at, due(slot).filter(is_allowed)?)));
         if let Some((at, cause)) = next {
             self.begin_snapshot(at, cause, now, None);
         }

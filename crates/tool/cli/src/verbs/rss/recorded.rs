@@ -54,7 +54,8 @@ pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
 
 fn not_recorded(process: u32) -> Failure {
     let what = format_args!("process {process} is not being recorded: its live blocks are not known");
-    Failure::new(Exit::Usage, what).hint(format_args!("heapledger rss {process}; or record it: heapledger attach {process}"))
+    Failure::new(Exit::Usage, what)
+        .hint(format_args!("heapledger rss {process}; or record it: heapledger attach {process}"))
 }
 
 /// Records the command. Returns the path of the recording.
@@ -117,7 +118,9 @@ fn show(arguments: &Rss, path: &Path, at: Moment, out: &mut Output) -> Result<()
     let by = arguments.by.unwrap_or(By::Owner);
     let Rows::Sites(rank, depth) = by.rows() else {
         let what = format_args!("a snapshot does not tell blocks apart by {}", by.name());
-        return Err(Failure::new(Exit::Usage, what).hint("--by owner, line, site, module, type, context and others of stacks"));
+        return Err(
+            Failure::new(Exit::Usage, what).hint("--by owner, line, site, module, type, context and others of stacks")
+        );
     };
     warn_of_gaps(&chosen, at);
     let groups = ResidentGroups::of(&mut question.labels.names, chosen.image, chosen.snapshot, rank);
@@ -185,7 +188,10 @@ fn warn_of_gaps(chosen: &Chosen<'_>, at: Moment) {
     let (resident, most) = (figures.resident.0, chosen.resident_max.0);
     if at == Moment::Peak && resident < most / 100 * NEAR_PEAK {
         let (resident, most) = (bytes(resident), bytes(most));
-        warn(Code::BelowPeak, format_args!("resident memory was {most} at the most; the highest snapshot has {resident}"));
+        warn(
+            Code::BelowPeak,
+            format_args!("resident memory was {most} at the most; the highest snapshot has {resident}"),
+        );
     }
 }
 

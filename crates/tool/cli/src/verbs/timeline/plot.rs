@@ -50,11 +50,19 @@ pub(crate) struct Strip {
     name: &'static str,
     values: Vec<Option<u64>>,
     most: String,
+    /// The value that is drawn at full height, if it is not the largest of its own.
+    full: Option<u64>,
     /// The text after the largest figure.
     note: String,
 }
 
 impl Strip {
+    /// Draws this value at full height, so that several strips can be compared.
+    pub(crate) fn scaled_to(mut self, full: u64) -> Strip {
+        self.full = Some(full);
+        self
+    }
+
     /// Adds a note at the end of the strip.
     pub(crate) fn note(mut self, note: &str) -> Strip {
         self.note = note.to_owned();
@@ -63,7 +71,7 @@ impl Strip {
 
     pub(crate) fn new(name: &'static str, values: Vec<Option<u64>>, format: impl Fn(u64) -> String) -> Strip {
         let most = format(largest(&values));
-        Strip { name, values, most, note: String::new() }
+        Strip { name, values, most, full: None, note: String::new() }
     }
 }
 
@@ -122,7 +130,7 @@ impl Plot {
             line(String::new())?;
         }
         for strip in &self.strips {
-            let most = largest(&strip.values).max(1);
+            let most = strip.full.unwrap_or(0).max(largest(&strip.values)).max(1);
             let levels = if look.unicode { EIGHTHS } else { ASCII_LEVELS };
             let level = |value: &Option<u64>| match value {
                 None | Some(0) => ' ',

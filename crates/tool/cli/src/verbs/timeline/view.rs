@@ -165,7 +165,9 @@ impl<'r, 'a> View<'r, 'a> {
 
     /// Returns the most that the bands are together at any of the times.
     pub(super) fn bands_max(&self) -> u64 {
-        let sum = |at| self.bands.iter().filter_map(|band| band.bytes.get(at)).fold(0, |sum: u64, it| sum.saturating_add(*it));
+        let sum = |at| {
+            self.bands.iter().filter_map(|band| band.bytes.get(at)).fold(0, |sum: u64, it| sum.saturating_add(*it))
+        };
         (0..self.times.len()).map(sum).max().unwrap_or(0)
     }
 

@@ -1,7 +1,8 @@
 //! Resident snapshots in recordings, compared with what the programs know of their blocks.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -56,7 +57,7 @@ fn adds_up(answer: &Value) {
     for field in fields {
         assert_eq!(sum("rows", field), number(&answer["total"], field), "{field} {answer:#}");
     }
-    // What is live in the parts is what the rows have, and the pages that are kept are all.
+    // The rows have all live blocks, and all pages with live bytes.
     assert_eq!(number(&answer["total"], "blocks"), number(answer, "blocks_live"), "{answer:#}");
     let by_fill = answer["pages"]["by_fill"].as_array().unwrap();
     let kept: i64 = by_fill.iter().map(|pages| pages.as_i64().unwrap()).sum();
@@ -247,7 +248,7 @@ fn recordings_without_snapshots_or_sites() {
     let record = |options: &[&str]| {
         let mut command = Command::new(HEAPLEDGER);
         command.args(["record", "--quiet", "--names=none", "--force", "-o"]).arg(&file).args(options);
-        let status = command.args(["--", program]).stdin(std::process::Stdio::null()).output().unwrap();
+        let status = command.args(["--", program]).stdin(Stdio::null()).output().unwrap();
         assert!(status.status.success(), "{status:?}");
         let outcome = heapledger(["rss", file.to_str().unwrap()]);
         (outcome.status, String::from_utf8_lossy(&outcome.stderr).into_owned())
@@ -273,14 +274,18 @@ fn recordings_without_snapshots_or_sites() {
     waiting.child.wait().unwrap();
 
     // And a command is recorded first.
-    let first = Command::new(HEAPLEDGER)
-        .args(["rss", "-n", "3", "--", program])
-        .current_dir(scratch.path())
-        .stdin(std::process::Stdio::null())
-        .output()
-        .unwrap();
-    let (out, said) = (String::from_utf8_lossy(&first.stdout), String::from_utf8_lossy(&first.stderr));
-    assert!(first.status.success() && out.contains("live blocks and the pages that they keep"), "{out} {said}");
+    let mut command = plain_command(HEAPLEDGER);
+    command.args(["rss", "-n", "3", "--", program]).current_dir(scratch.path()).stderr(Stdio::piped());
+    let mut waiting = Waiting::begin(&mut command);
+    // It has a snapshot in any case.
+    let asked = heapledger(["rss", &waiting.numbers("pid ")[0].to_string()]);
+    assert!(asked.status.success(), "{asked:?}");
+    drop(waiting.child.stdin.take());
+    let (mut out, mut said) = (String::new(), String::new());
+    waiting.stdout.read_to_string(&mut out).unwrap();
+    waiting.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(out.contains("live blocks and the pages that they keep"), "{out} {said}");
     let name = said.lines().find_map(|line| line.strip_prefix("heapledger: recorded into ")).unwrap();
     assert!(scratch.path().join(Path::new(name)).exists(), "{said}");
+    assert!(waiting.child.wait().unwrap().success());
 }
