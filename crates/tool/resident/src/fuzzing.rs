@@ -76,11 +76,11 @@ pub fn allocators(data: &[u8]) {
     for start in [DATA, OWN + skipped, HEAP + skipped] {
         pages.push(start..start + 0x4000);
     }
-    let data = [DATA..DATA + (4 << 20)];
+    let data = DATA..DATA + (4 << 20);
     let search = Search {
         memory: &memory,
         pages: &pages,
-        data: &data,
+        data: &[data],
         private: &private,
         spaces: &private,
         is_doubtful: &Default::default(),

@@ -1,5 +1,7 @@
 //! Small heaps of each allocator that are written here word by word, and damaged ones.
 
+#![expect(clippy::single_range_in_vec_init, reason = "lists of ranges are meant, of which some have one")]
+
 use std::collections::BTreeMap;
 
 use proptest::collection::vec;
@@ -92,7 +94,7 @@ fn jemalloc() -> Image {
     image.write(THREAD + PAGE, [THREAD]);
     for class in 0..40 {
         let cached: u64 = if class == 3 { 2 } else { 0 };
-        let ends = (stack & 0xffff) << 16 | (stack + 8 * cached & 0xffff) << 32;
+        let ends = (stack & 0xffff) << 16 | ((stack + 8 * cached) & 0xffff) << 32;
         image.write(bins + 24 * class, [stack, 0, ends]);
     }
     // Blocks 200 and 201 are in use by the marks of the slab.
@@ -123,7 +125,7 @@ fn mimalloc() -> Image {
     let page = |slices: u64, used: u64, size: u64| [slices, 8 << 32 | 8 << 16, 0, used | size << 32, 0];
     image.write(HEAP + 264, page(1, 0, 64 << 10));
     image.write(HEAP + 264 + 80, page(1, 3, 64));
-    image.write(HEAP + 264 + 80 + 40, [BLOCKS + 64 | 2, HEAP + 100 * PAGE]);
+    image.write(HEAP + 264 + 80 + 40, [(BLOCKS + 64) | 2, HEAP + 100 * PAGE]);
     image.write(HEAP + 264 + 160, page(510, 0, 0));
     image.write(BLOCKS, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
     image.with_pages(&[])
