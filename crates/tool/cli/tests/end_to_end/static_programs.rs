@@ -84,7 +84,7 @@ fn operators_of_static_allocators() {
             let truth: serde_json::Value = serde_json::from_str(&outcome.text()).unwrap();
             recording.assert_whole();
             let keys = ["allocations", "frees", "failed"];
-            keys.map(|key| (truth[key].as_u64().unwrap(), recording.total(key)))
+            keys.map(|key| (truth[key].as_i64().unwrap(), recording.total(key)))
         });
         for ((truth, recorded), (more_truth, more_recorded)) in few.into_iter().zip(many) {
             assert!(more_truth > truth);
