@@ -2,9 +2,6 @@
 //! after which we make no system calls. libseccomp uses them too. A program that makes the system
 //! call by its own instructions is not noticed.
 //!
-//! By `syscall` programs also fork without the C library's `fork`, as browsers do. A loaded object
-//! can be notified of that just before: see [`on_clone`].
-//!
 //! A loaded object with this crate defines a Rust function that does its part then: see [`Moment`].
 
 use core::arch::naked_asm;
@@ -47,32 +44,11 @@ static SYSCALL: AtomicUsize = AtomicUsize::new(0);
 
 const SYS_PRCTL: c_long = 157;
 const SYS_SECCOMP: c_long = 317;
-const SYS_CLONE: c_long = 56;
-const CLONE_VM: c_long = 0x100;
 const PR_SET_SECCOMP: c_long = 22;
 const SECCOMP_MODE_STRICT: c_long = 1;
 /// The operations of `seccomp` that put the caller in a sandbox; others only query.
 const SECCOMP_SET_MODE_STRICT: c_long = 0;
 const SECCOMP_SET_MODE_FILTER: c_long = 1;
-
-/// A `fn()`, or null.
-static CLONE_HANDLER: AtomicUsize = AtomicUsize::new(0);
-
-/// Calls `handler` before each call of `syscall` by which the program forks: that makes a process
-/// with memory of its own. The call may fail. The child is not notified of.
-pub fn on_clone(handler: fn()) {
-    CLONE_HANDLER.store(handler as usize, Ordering::Release);
-}
-
-/// Notifies of a fork. Called in assembly.
-extern "C" fn fork_begins() {
-    let handler = CLONE_HANDLER.load(Ordering::Acquire);
-    if handler != 0 {
-        // SAFETY: `transmute` requires that the word is a `fn()`. It is not 0, and `on_clone`,
-        // which stores all others, makes them from a `fn()`.
-        unsafe { mem::transmute::<usize, fn()>(handler)() };
-    }
-}
 
 /// Looks up the functions that are called here. Once, at start.
 pub(crate) fn look_up(objects: &Objects<'_>) {
@@ -114,8 +90,6 @@ pub unsafe extern "C" fn syscall() {
     naked_asm!(
         "cmp rdi, {seccomp}",
         "je {enter}",
-        "cmp rdi, {clone}",
-        "je 3f",
         "cmp rdi, {prctl}",
         "jne 2f",
         "cmp esi, {set_seccomp}",
@@ -125,30 +99,7 @@ pub unsafe extern "C" fn syscall() {
         "test rax, rax",
         "jz {early}",
         "jmp rax",
-        // A process with memory of its own: a fork. All arguments of the call are kept.
-        "3:",
-        "test esi, {clone_vm}",
-        "jnz 2b",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push r8",
-        "push r9",
-        "sub rsp, 8",
-        "call {fork_begins}",
-        "add rsp, 8",
-        "pop r9",
-        "pop r8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "jmp 2b",
         seccomp = const SYS_SECCOMP,
-        clone = const SYS_CLONE,
-        clone_vm = const CLONE_VM,
-        fork_begins = sym fork_begins,
         prctl = const SYS_PRCTL,
         set_seccomp = const PR_SET_SECCOMP,
         enter = sym enter_by_syscall,

@@ -6,7 +6,6 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use heapledger_core::hooks::{self, dispatch};
 use heapledger_core::{arch, sys};
 use heapledger_interpose::next::{Objects, Scope};
-use heapledger_interpose::sandbox::on_clone;
 use heapledger_interpose::{initialise, next_allocator, set_errno, watch_forks_of_arenas};
 use heapledger_recorder::connect::{Address, elsewhere};
 use heapledger_recorder::hook::processes;
@@ -124,7 +123,6 @@ extern "C" fn constructor() {
     session::start_usable();
     with_guard(|sp| attach::untracked_scope(sp, watch_forks_of_arenas));
     watch_forks();
-    on_clone(clone_begins);
     verify_stacks();
 }
 
@@ -190,14 +188,6 @@ extern "C" fn before_fork() {
         FORKING.store(arch::thread_pointer(), Ordering::Relaxed);
     }
     with_guard(processes::fork_begins);
-}
-
-/// Notes a fork by a raw system call, so that the child inherits the blocks that its parent has
-/// now. The child introduces itself at its first allocation.
-fn clone_begins() {
-    if session::is_on() && !process::is_in_vfork_child() {
-        with_guard(processes::fork_begins);
-    }
 }
 
 extern "C" fn after_fork_in_parent() {

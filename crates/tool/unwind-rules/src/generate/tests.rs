@@ -302,9 +302,16 @@ fn skipped(why: &str) {
 }
 
 /// A file of a browser has more code without unwind information than is followed; its functions
-/// keep frame pointers. Debian's, if it is installed.
+/// keep frame pointers. Debian's, if it is installed. The C library's functions keep none.
 #[test]
-fn frame_pointers_of_a_browser() {
+fn frame_pointers_of_a_browser_and_of_the_c_library() {
+    let libc = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
+    let file = Elf::parse(&*libc).unwrap();
+    let (all, length) = gaps(&file, &[]);
+    let (keeping, functions) = frame_pointers::counts(&Code::of_sections(&file), &all);
+    assert!(length > 1 << 20 && functions > 100 && keeping * 2 < functions, "{keeping} of {functions}");
+    assert!(!are_frame_pointers_kept(&file, &all));
+
     let path = Path::new("/usr/lib/chromium/chromium");
     let Ok(rules) = FileRules::read_found(path) else {
         return skipped("there is no Chromium");
