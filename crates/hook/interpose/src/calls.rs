@@ -280,7 +280,9 @@ fn reallocate(origin: impl Origin, api: Api, old: Pointer, size: usize, sp: u64,
 }
 
 pub(crate) extern "C" fn memalign_from(alignment: usize, size: usize, sp: u64, rbp: u64, namespace: usize) -> Pointer {
-    let Some(_outermost) = nesting::begin(sp, rbp) else { return call!(Namespace(namespace), memalign(alignment, size)) };
+    let Some(_outermost) = nesting::begin(sp, rbp) else {
+        return call!(Namespace(namespace), memalign(alignment, size));
+    };
     aligned(Api::Memalign, call!(Namespace(namespace), memalign(alignment, size)), alignment, size, sp, rbp)
 }
 

@@ -12,8 +12,8 @@ use heapledger_core::sandbox;
 use heapledger_recorder::{connect, leave, process, session};
 use heapledger_unwind::modules;
 use heapledger_wire::session::{
-    ARMED_SUFFIX, ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, MAPPINGS_SUFFIX, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX,
-    USABLE_SUFFIX, WAITS_SUFFIX,
+    ARMED_SUFFIX, ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, MAPPINGS_SUFFIX, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX,
+    STALLED_SUFFIX, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 
 use crate::child::{Child, ChildPath, ChildStatus};

@@ -1,11 +1,11 @@
 //! The C library's functions that change mappings, in a session that records them.
 //!
-//! The C library calls these functions itself: for its malloc, for the stacks of threads, for files.
-//! Such calls do not go through the dynamic linker. So the functions' entries are replaced by jumps
-//! to ours, which make the system call and report as the originals do: no displaced instruction is
-//! needed, and no call is missed, whoever makes it. Only functions whose code is what we expect, one
-//! system call and nothing else, are replaced. The dynamic linker's own copies of these functions
-//! are not.
+//! The C library calls these functions itself: for its malloc, for the stacks of threads, for
+//! files. These calls do not go through the dynamic linker. So the functions' entries are replaced
+//! by jumps to ours, which make the system call and report as the originals do: no displaced
+//! instruction is needed, and no call is missed, whoever makes it. Only functions whose code is
+//! what we expect, one system call and nothing else, are replaced. The dynamic linker's own copies
+//! of these functions are not.
 //!
 //! A call by code that has the `syscall` instruction itself is not seen; the recorder finds its
 //! results in `/proc/PID/maps`.
@@ -72,7 +72,8 @@ pub(crate) unsafe fn replace(objects: &Objects<'_>) {
     }
     let address = find(c"syscall");
     if address != 0 {
-        // SAFETY: as above.
+        // SAFETY: `replace_function` requires what it does for the functions above; ours makes the
+        // same system call.
         unsafe {
             let is_expected = |code: &[u8; CODE_MAX]| code.starts_with(&SYSCALL_CODE);
             replace_function(address as u64, syscall as *const () as u64, is_expected);
@@ -233,8 +234,8 @@ unsafe fn make(number: u64, is_syscall: bool, arguments: &[u64; 6], caller: Call
     };
     let record = |call: MapCall, step, address, length, arguments| {
         let call = MapCall::from_number(call as u8 | if is_syscall { MapCall::SYSCALL } else { 0 }).unwrap_or(call);
-        // SAFETY: `record` requires *live caller*: by this function's `# Safety`, the frame is that of
-        // the call, or of the call of a malloc function around it, which has yet to return, too.
+        // SAFETY: `record` requires *live caller*: by this function's `# Safety`, the frame is that
+        // of the call, or of the call of a malloc function around it, which has yet to return, too.
         unsafe { mappings::record(MappingCall { call, step, is_allocators, address, length, arguments }, caller) };
     };
     let [first, second, third, fourth, _, sixth] = *arguments;
@@ -252,23 +253,7 @@ unsafe fn make(number: u64, is_syscall: bool, arguments: &[u64; 6], caller: Call
             return finish(result);
         }
         SYS_BRK => {
-            let known = CURRENT_BREAK.load(Ordering::Relaxed);
-            let known = core::ptr::with_exposed_provenance_mut::<u64>(known);
-            // SAFETY: `replace` has found glibc's `__curbrk` there before it replaced `brk`. The
-            // original reads and writes it without a lock, as these two do.
-            let before = unsafe { known.read_volatile() };
-            let now = call() as u64;
-            // SAFETY: as above.
-            unsafe { known.write_volatile(now) };
-            let before = if before == 0 { now } else { before };
-            if now != before {
-                record(MapCall::Brk, MapStep::Done, now, 0, [before, 0, 0]);
-            }
-            if now < first {
-                set_errno(ENOMEM);
-                return -1;
-            }
-            return 0;
+            return set_break(first, call, |now, before| record(MapCall::Brk, MapStep::Done, now, 0, [before, 0, 0]));
         }
         SYS_MPROTECT => (call(), Some((MapCall::Mprotect, [third, 0, 0]))),
         SYS_MADVISE => (call(), Some((MapCall::Madvise, [third, 0, 0]))),
@@ -311,6 +296,27 @@ unsafe fn make(number: u64, is_syscall: bool, arguments: &[u64; 6], caller: Call
         record(call, MapStep::Done, first, second, arguments);
     }
     finish(result)
+}
+
+/// Makes a call of `brk` for this address by `call`, and records it by `record`, with the new break
+/// and the old one. Returns what the C function returns.
+fn set_break(wanted: u64, call: impl FnOnce() -> isize, record: impl FnOnce(u64, u64)) -> i64 {
+    let known = core::ptr::with_exposed_provenance_mut::<u64>(CURRENT_BREAK.load(Ordering::Relaxed));
+    // SAFETY: `replace` has found glibc's `__curbrk` there before it replaced `brk`. The original
+    // reads and writes it without a lock, as these two do.
+    let before = unsafe { known.read_volatile() };
+    let now = call() as u64;
+    // SAFETY: as for the read above: glibc's variable, to which the original writes the same.
+    unsafe { known.write_volatile(now) };
+    // 0 before the first call.
+    if before != 0 && now != before {
+        record(now, before);
+    }
+    if now < wanted {
+        set_errno(ENOMEM);
+        return -1;
+    }
+    0
 }
 
 /// Returns the result of a C function whose system call returned this.

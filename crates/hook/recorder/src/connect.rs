@@ -18,8 +18,8 @@ use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, MAPPINGS_SUFFIX, MODULES_MAX, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH,
-    Request, RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
+    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, MAPPINGS_SUFFIX, MODULES_MAX, NAME_LENGTH, PAGE_LENGTH,
+    REQUEST_LENGTH, Request, RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
 
@@ -42,8 +42,8 @@ pub struct Address {
 
 impl Address {
     /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` for a session that samples; `:u` follows either if it
-    /// records usable sizes, then `:m` if it records mappings, then `:w` if threads wait for ever, and then `:a` for a program that
-    /// an armed one starts.
+    /// records usable sizes, then `:m` if it records mappings, then `:w` if threads wait for ever,
+    /// and then `:a` for a program that an armed one starts.
     pub fn parse(value: &[u8]) -> Option<Address> {
         let (value, is_armed) = match value.strip_suffix(ARMED_SUFFIX.as_bytes()) {
             Some(value) => (value, true),

@@ -49,8 +49,8 @@ pub struct Outermost {
     is_marked: bool,
 }
 
-/// Begins a call whose stack and frame pointers on entry are `sp` and `rbp`. `None` if it is nested:
-/// observers are not notified of it. If calls are not marked, none is nested.
+/// Begins a call whose stack and frame pointers on entry are `sp` and `rbp`. `None` if it is
+/// nested: observers are not notified of it. If calls are not marked, none is nested.
 #[inline(always)]
 pub fn begin(sp: u64, rbp: u64) -> Option<Outermost> {
     if !is_active() {

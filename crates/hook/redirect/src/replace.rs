@@ -10,8 +10,8 @@ use crate::install::{Memory, is_there};
 ///
 /// # Safety
 ///
-/// The process has one thread, which is not in the function, and nobody jumps into the middle of it.
-/// `function` does the same as the function at `address`, under the same contract.
+/// The process has one thread, which is not in the function, and nobody jumps into the middle of
+/// it. `function` does the same as the function at `address`, under the same contract.
 pub unsafe fn replace_function<const LENGTH: usize>(
     address: u64,
     function: u64,

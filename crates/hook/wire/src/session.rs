@@ -11,7 +11,8 @@ use heapledger_core::{arch, sandbox, sys};
 
 /// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal,
 /// followed by [`SAMPLES_SUFFIX`] if the session samples, [`USABLE_SUFFIX`] if it records usable
-/// sizes, [`MAPPINGS_SUFFIX`] if it records mappings, and [`WAITS_SUFFIX`] if threads wait for the recorder for ever.
+/// sizes, [`MAPPINGS_SUFFIX`] if it records mappings, and [`WAITS_SUFFIX`] if threads wait for the
+/// recorder for ever.
 pub const ENVIRONMENT_VARIABLE: &str = "HEAPLEDGER_SESSION";
 /// The suffix of that variable in a session that records a sample of all blocks: for the whole
 /// session, whatever the rate.

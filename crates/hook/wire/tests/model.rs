@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, NodeKind, StackId};
-use heapledger_wire::event::{self, Decoder, Event, Extended, MapCall, MapStep, Packed, ReallocOutcome, UsableCall, WORDS_MAX};
+use heapledger_wire::event::{
+    self, Decoder, Event, Extended, MapCall, MapStep, Packed, ReallocOutcome, UsableCall, WORDS_MAX,
+};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{SessionPage, state};
@@ -81,6 +83,20 @@ enum Owned {
     ExecFailed(u32),
     Mapping(usize, u8, u32, [u64; 5]),
     Annotation(u16, Vec<u64>),
+}
+
+/// Returns an event of a call that changes mappings.
+fn mapping(call: usize, step: u8, stack: u32, words: [u64; 5]) -> Extended<'static> {
+    let [address, length, arguments @ ..] = words;
+    Extended::Mapping {
+        call: MAP_CALLS[call],
+        step: [MapStep::Done, MapStep::Begins, MapStep::Failed][usize::from(step % 3)],
+        is_allocators: step < 3,
+        stack: StackId(stack),
+        address,
+        length,
+        arguments,
+    }
 }
 
 /// Some calls that change mappings, by either function.
@@ -222,15 +238,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             let path = Packed { words: &second[..words], length: path.len() };
             Whole::Extended(Extended::Exec { process, pid, reason, is_tight, since, path })
         }
-        Owned::Mapping(call, step, stack, [address, length, arguments @ ..]) => Whole::Extended(Extended::Mapping {
-            call: MAP_CALLS[call],
-            step: [MapStep::Done, MapStep::Begins, MapStep::Failed][usize::from(step % 3)],
-            is_allocators: step < 3,
-            stack: StackId(stack),
-            address,
-            length,
-            arguments,
-        }),
+        Owned::Mapping(call, step, stack, words) => Whole::Extended(mapping(call, step, stack, words)),
         Owned::ExecFailed(pid) => Whole::Extended(Extended::ExecFailed { pid }),
         Owned::Marks(ends) => Whole::Extended(if ends { Extended::MarksComplete } else { Extended::MarksCleared }),
         Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),

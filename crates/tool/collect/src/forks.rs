@@ -7,7 +7,7 @@ use std::time::Duration;
 use heapledger_ledger::Ledger;
 use heapledger_recording::{ImageId, Time};
 
-use crate::image::mappings::Mapped;
+use crate::mapped::Mapped;
 use crate::tree::Tree;
 
 /// The maximum number of copies that wait for their children.
@@ -46,7 +46,7 @@ pub(crate) struct ForkPoint {
     pub(crate) ledger: Ledger,
     /// The tree, still the parent's.
     pub(crate) tree: Tree,
-    /// What was mapped, if mappings are recorded.
+    /// The mappings, if they are recorded.
     pub(crate) mappings: Option<Mapped>,
 }
 

@@ -13,7 +13,7 @@ use crate::tree::Tree;
 mod apply;
 mod blocks;
 mod chunks;
-pub(crate) mod mappings;
+mod mappings;
 mod marks;
 mod reattribution;
 mod segments;

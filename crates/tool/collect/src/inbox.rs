@@ -62,7 +62,7 @@ pub(crate) struct NewImage {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) allocator: AllocatorKind,
     pub(crate) allocator_version: AllocatorVersion,
-    /// What was mapped when the process introduced itself, if mappings are recorded.
+    /// The regions that were mapped when the process introduced itself, if mappings are recorded.
     pub(crate) regions: Option<Vec<Region>>,
 }
 

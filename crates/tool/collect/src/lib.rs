@@ -37,6 +37,7 @@ mod launch;
 mod libraries;
 mod log;
 mod lost;
+mod mapped;
 mod memory;
 mod module_table;
 mod modules;

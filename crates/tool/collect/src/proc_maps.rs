@@ -24,8 +24,8 @@ pub(crate) struct Region {
     pub(crate) name: Vec<u8>,
 }
 
-/// Returns the mapped regions of a process in ascending order; `None` if it has ended, has no memory
-/// any more, or may not be read, or if there are more regions than are read.
+/// Returns the mapped regions of a process in ascending order; `None` if it has ended, has no
+/// memory any more, or may not be read, or if there are more regions than are read.
 pub(crate) fn read(pid: u32) -> Option<Vec<Region>> {
     let mut text = Vec::new();
     let file = File::open(format!("/proc/{pid}/maps")).ok()?;

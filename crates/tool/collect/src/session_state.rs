@@ -74,8 +74,8 @@ impl Shared {
         self.failure.get_or_insert(error);
     }
 
-    /// Returns the number of a text that is not at an address of a program. The file has it from now
-    /// on.
+    /// Returns the number of a text that is not at an address of a program. The file has it from
+    /// now on.
     pub(crate) fn name_text(&mut self, bytes: &[u8]) -> TextId {
         let id = self.texts.named(bytes);
         self.records.extend(self.texts.use_text(id).map(Record::Text));

@@ -38,7 +38,7 @@ pub struct MappingCall {
 pub unsafe fn record(call: MappingCall, caller: Caller) {
     let MappingCall { call, step, is_allocators, address, length, arguments } = call;
     let event = |stack| Extended::Mapping { call, step, is_allocators, stack, address, length, arguments };
-    // What is mapped is known while blocks are not recorded, too.
+    // Mappings are recorded while blocks are not, too.
     if is_paused(Kind::Free) {
         return;
     }

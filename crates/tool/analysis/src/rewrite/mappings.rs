@@ -5,8 +5,8 @@ use std::io::Write;
 use std::ops::RangeInclusive;
 
 use heapledger_recording::{
-    AddressSpace, Damage, ImageId, MappingChange, MappingEvent, MappingFlags, MappingSerial, MappingsEncoder, Recording,
-    RecordingError, TextId, Time,
+    AddressSpace, Damage, ImageId, MappingChange, MappingEvent, MappingFlags, MappingSerial, MappingsEncoder,
+    Recording, RecordingError, TextId, Time,
 };
 
 use super::{Draft, Error};

@@ -62,7 +62,10 @@ fn every_call_is_a_change() {
     assert_has(&mapped(&rows), &printed);
     let count = |call: MappingCall| rows.iter().filter(|row| row.call == call).count();
     for call in MappingCall::ALL {
-        assert!(count(call) > 0 || [MappingCall::Sbrk, MappingCall::Shmat, MappingCall::Shmdt].contains(&call), "{call:?}");
+        assert!(
+            count(call) > 0 || [MappingCall::Sbrk, MappingCall::Shmat, MappingCall::Shmdt].contains(&call),
+            "{call:?}"
+        );
     }
     // The stack of each call leads to `main`, whoever made it.
     let tree = recording.stack_tree(ImageId(0), &mut heapledger_recording::NodeCache::default());
@@ -71,14 +74,14 @@ fn every_call_is_a_change() {
         depths.insert(row.stack, tree.frames(row.stack).count());
     }
     assert!(depths.values().all(|&depth| depth >= 4), "{depths:?}");
-    // malloc's own mappings: the heap, and the block beyond its threshold, which was moved or grown.
+    // malloc's own mappings: the heap, and the block beyond its threshold, which was moved or
+    // grown.
     let kinds = |is_allocators: bool| {
         let mut kinds: Vec<MappingKind> = rows
             .iter()
             .filter_map(|row| match row.change {
                 MappingChange::Mapped { kind, flags, .. }
-                    if row.call != MappingCall::Unseen
-                        && flags.contains(MappingFlags::ALLOCATOR) == is_allocators =>
+                    if row.call != MappingCall::Unseen && flags.contains(MappingFlags::ALLOCATOR) == is_allocators =>
                 {
                     Some(kind)
                 }
@@ -93,7 +96,7 @@ fn every_call_is_a_change() {
     for kind in [MappingKind::Anonymous, MappingKind::Shared, MappingKind::Brk, MappingKind::Code] {
         assert!(kinds(false).contains(&kind), "{kind:?}");
     }
-    // What was there before is found, with the names of files.
+    // Mappings that were there before are found, with the names of files.
     let is_found = |row: &&MappingEvent| row.call == MappingCall::Unseen;
     let named = rows.iter().filter(is_found).filter_map(|row| match row.change {
         MappingChange::Mapped { file, flags, .. } if flags.contains(MappingFlags::FOUND) => recording.text(file),

@@ -345,8 +345,8 @@ impl Images {
         }
     }
 
-    /// Reads what is mapped in running processes, if that is due. All events before `merged` have been
-    /// merged.
+    /// Reads what is mapped in running processes, if that is due. All events before `merged` have
+    /// been merged.
     pub(super) fn check_mappings(&mut self, now: Time, merged: Time, shared: &mut Shared) {
         for process in self.by_pid.values().filter_map(|&process| self.processes.get(process)) {
             let Some(slot) = process.images.last().and_then(|&image| self.slots.get_mut(image)) else { continue };

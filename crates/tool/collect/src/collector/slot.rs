@@ -19,7 +19,7 @@ use crate::shared::SharedRing;
 pub(super) struct Slot {
     pub(super) start: ImageStart,
     pub(super) fork: Option<NewFork>,
-    /// What was mapped when it began, until it runs.
+    /// The regions that were mapped when it began, until it runs.
     pub(super) regions: Option<Vec<Region>>,
     pub(super) stage: Stage,
     /// The number of rings that may still hold events.

@@ -6,7 +6,7 @@
 //! began, which files are mapped, and, from time to time, what has changed without a call that the
 //! recorder sees (`check.rs`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use heapledger_core::{Bytes, StackId, ThreadId};
@@ -17,6 +17,7 @@ use heapledger_recording::{
 use heapledger_wire::event::{MapCall, MapStep};
 
 use super::Image;
+use crate::mapped::{Known, Mapped};
 use crate::proc_maps::Region;
 use crate::session_state::Shared;
 use crate::writer::Job;
@@ -69,6 +70,14 @@ impl Call {
         [self.mapped().unwrap_or((self.address, pages(self.length))), other]
     }
 
+    /// True if this call, which waits, concerns the place to which `end` has moved `own`, and so
+    /// came before it. A call that waits for that move itself came after it.
+    fn precedes_end(&self, end: &Call, own: &Lifted) -> bool {
+        let ranges = self.ranges();
+        let target = Lifted { start: end.address, bytes: pages(end.length), space: AddressSpace::default() };
+        ranges.iter().any(|range| target.meets(*range)) && !ranges.iter().any(|range| own.meets(*range))
+    }
+
     /// Returns the call as the file has it.
     fn named(&self) -> MappingCall {
         match self.call {
@@ -87,30 +96,7 @@ impl Call {
 
 /// Rounds a length up to whole pages.
 fn pages(length: u64) -> Bytes {
-    Bytes(length.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX & !(PAGE - 1)))
-}
-
-/// The facts about a mapping that stay.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    kind: MappingKind,
-    flags: MappingFlags,
-    file: TextId,
-    /// The first address less the offset in the file, wrapping.
-    base: u64,
-    stack: StackId,
-    thread: Option<ThreadId>,
-    call: MappingCall,
-    /// The bytes that are still mapped.
-    bytes: u64,
-}
-
-/// What is mapped at a moment, with what is known of each mapping.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Mapped {
-    space: AddressSpace,
-    known: BTreeMap<MappingSerial, Known>,
-    next: u64,
+    Bytes(length.checked_next_multiple_of(PAGE).unwrap_or(!(PAGE - 1)))
 }
 
 /// A range that a thread moves, and what was mapped there.
@@ -166,7 +152,7 @@ pub(super) struct Mappings {
     rows: Vec<MappingEvent>,
     /// The rows among these that lack the name of their file.
     unnamed: Vec<usize>,
-    /// What is being moved by `mremap`, by thread and address, until the call has been made.
+    /// The ranges that `mremap` is moving, by thread and address, until the call has been made.
     moving: HashMap<(ThreadId, u64), Lifted>,
     /// The calls that wait for the end of a move, because they may concern what it has left.
     waiting: Vec<Call>,
@@ -227,7 +213,7 @@ impl Mappings {
 
     /// Writes rows for all that is mapped.
     fn repeat(&mut self, time: Time, flag: MappingFlags) {
-        // What is being moved is still where it was.
+        // A range that is being moved is still where it was.
         let moving = self.moving.values().flat_map(|lifted| lifted.space.pieces());
         let mut pieces: Vec<MappedPiece> = self.mapped.space.pieces().chain(moving).collect();
         pieces.sort_by_key(|piece| piece.start);
@@ -279,15 +265,20 @@ impl Mappings {
     /// Applies a call, or lets it wait.
     ///
     /// While a thread moves a range, others may get its old addresses before the thread says where
-    /// the range is now. So calls that concern them wait until it does, and later ones with them. The
-    /// end of a move waits only for others whose ranges it concerns: those moves came before it.
+    /// the range is now. So calls that concern them wait until it does, and later ones with them.
+    /// The end of a move waits only for what concerns the place that it moves to: that came before
+    /// it.
     fn apply_in_turn(&mut self, call: &Call) {
         let key = (call.thread, call.arguments[1]);
         let is_end = call.call.plain() == MapCall::Mremap && call.step != MapStep::Begins;
         let ends_move = is_end && self.moving.contains_key(&key);
         let others = || self.moving.iter().filter(|(other, _)| !ends_move || **other != key);
         let meets_move = || others().any(|(_, lifted)| call.ranges().iter().any(|range| lifted.meets(*range)));
-        if meets_move() || (!ends_move && !self.waiting.is_empty()) {
+        let must_wait = match self.moving.get(&key).filter(|_| ends_move) {
+            Some(own) => self.waiting.iter().any(|waiting| waiting.precedes_end(call, own)),
+            None => !self.waiting.is_empty(),
+        };
+        if must_wait || meets_move() {
             self.waiting.push(*call);
             if self.waiting.len() < CALLS_MAX {
                 return;
@@ -446,8 +437,8 @@ impl Mappings {
         self.row(cause, &piece, MappingChange::Mapped { kind, protection, flags, file, offset });
     }
 
-    /// Unmaps a range, and writes rows for what was there. That may be something that is being moved,
-    /// if nobody has waited for the end of that.
+    /// Unmaps a range, and writes rows for what was there. That may be something that is being
+    /// moved, if nobody has waited for the end of that.
     fn unmap(&mut self, cause: Cause, start: u64, bytes: Bytes) {
         let mut gone = self.mapped.space.unmap(start, bytes);
         for lifted in self.moving.values_mut() {
@@ -535,9 +526,8 @@ fn of_template(template: Option<(Known, Protection)>, call: &Call, start: u64, b
         let (kind, file) = (MappingKind::Unknown, TextId::UNKNOWN);
         return New { start, bytes, kind, protection, flags: allocators, file, offset: 0 };
     };
-    let kept = MappingFlags::from_bits(
-        known.flags.bits() & (MappingFlags::SHARED.bits() | MappingFlags::UNRESERVED.bits()),
-    );
+    let kept =
+        MappingFlags::from_bits(known.flags.bits() & (MappingFlags::SHARED.bits() | MappingFlags::UNRESERVED.bits()));
     let old = call.arguments[1];
     let offset = match known.kind {
         MappingKind::File => old.wrapping_sub(known.base).wrapping_add(start.wrapping_sub(call.address)),
@@ -571,7 +561,8 @@ impl Image {
         self.mappings.take(call, shared);
     }
 
-    /// Reads what is mapped in the process, if that is due. All calls before `merged` have been taken.
+    /// Reads what is mapped in the process, if that is due. All calls before `merged` have been
+    /// taken.
     pub(crate) fn check_mappings(&mut self, now: Time, merged: Time, shared: &mut Shared) {
         self.mappings.pass(merged, shared);
         self.mappings.check(now, shared);

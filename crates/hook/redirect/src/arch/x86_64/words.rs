@@ -36,8 +36,8 @@ pub(crate) fn set_outermost(word: u64, site: u64) {
     }
 }
 
-/// Returns the frame pointer with which the outermost call was made; meaningless if that is one of a
-/// redirected entry.
+/// Returns the frame pointer with which the outermost call was made; meaningless if that is one of
+/// a redirected entry.
 #[inline(always)]
 pub(crate) fn frame_pointer() -> u64 {
     word::<16>() as u64

@@ -32,7 +32,7 @@ pub(super) struct Opening {
     pub(super) start: Time,
     /// The calls so far.
     pub(super) calls: Vec<Call>,
-    /// What was mapped, and when the reading of that ended.
+    /// The regions that were mapped, and the time at which reading them had ended.
     found: Option<(Vec<Region>, Time)>,
 }
 
@@ -42,7 +42,7 @@ impl Opening {
     }
 }
 
-/// What was mapped at a moment.
+/// The regions that were mapped at a moment.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     regions: Vec<Region>,
@@ -114,7 +114,7 @@ impl Mappings {
     pub(super) fn open(&mut self, found: Option<Vec<Region>>, shared: &mut Shared) {
         let Some(opening) = self.opening.take() else { return };
         let regions = found.or_else(|| opening.found.map(|(regions, _)| regions)).unwrap_or_default();
-        // What the calls have mapped since is not what the image began with.
+        // The image did not begin with anything that the calls have mapped since.
         let mut first = AddressSpace::default();
         for (serial, region) in (0..).zip(&regions) {
             first.map(region.start, Bytes(region.end - region.start), MappingSerial(serial), region.protection);
@@ -150,7 +150,7 @@ impl Mappings {
 
     /// Writes rows for all differences between a snapshot and what the calls have told.
     fn compare(&mut self, snapshot: &Snapshot, shared: &mut Shared) {
-        // What is being moved is nowhere at the moment.
+        // A range that is being moved is nowhere at the moment.
         if !self.moving.is_empty() {
             return;
         }

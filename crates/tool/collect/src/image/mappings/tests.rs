@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -53,11 +55,7 @@ fn a_partial_unmapping_leaves_the_rest() {
     assert_eq!(mappings.mapped.space.bytes(), Bytes(5 * PAGE));
     // A mapping in the place of others.
     mappings.apply(&call(MapCall::Mmap, MapStep::Done, 0x11000, 5 * PAGE, [5, 0x12, 0x3000]));
-    let expected = [
-        row(0, 0x11000, 2, "unmapped"),
-        row(1, 0x15000, 1, "unmapped"),
-        row(2, 0x11000, 5, "file"),
-    ];
+    let expected = [row(0, 0x11000, 2, "unmapped"), row(1, 0x15000, 1, "unmapped"), row(2, 0x11000, 5, "file")];
     assert_eq!(rows(&mappings)[4..], expected);
 }
 
@@ -94,8 +92,7 @@ fn an_address_that_a_move_has_left_is_another_mapping() {
     mappings.apply_in_turn(&at(4, 1, mmap(0x90000, PAGE)));
     assert_eq!(rows(&mappings).len(), 1, "both wait");
     mappings.apply_in_turn(&at(5, 0, call(MapCall::Mremap, MapStep::Done, 0x50000, 4 * PAGE, [1, 0x10000, 4 * PAGE])));
-    let expected =
-        [row(0, 0x10000, 4, "to 50000"), row(1, 0x11000, 1, "anonymous"), row(2, 0x90000, 1, "anonymous")];
+    let expected = [row(0, 0x10000, 4, "to 50000"), row(1, 0x11000, 1, "anonymous"), row(2, 0x90000, 1, "anonymous")];
     assert_eq!(rows(&mappings)[1..], expected);
     assert!(mappings.rows.is_sorted_by_key(|row| row.time));
     // So may a thread that moves another range there.
