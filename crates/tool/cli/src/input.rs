@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use heapledger_analysis::rewrite::{self, Draft};
-use heapledger_analysis::{self as analysis, Amount, LogFacts};
+use heapledger_analysis::{self as analysis, LogFacts};
 use heapledger_core::Bytes;
 use heapledger_recording::{ChunkKind, Damage, Reason, Recording};
 use memmap2::Mmap;
@@ -21,7 +21,6 @@ use crate::messages::{notify, warn};
 use crate::near::nearest;
 use crate::notices::lost;
 use crate::text::{quoted, shown};
-use crate::views::sampled::blocks_of;
 
 /// A file that should be a recording, mapped into memory.
 #[derive(Debug)]
@@ -150,14 +149,6 @@ impl Input {
     /// Returns the word for its blocks.
     pub(crate) fn unit(&self) -> &'static str {
         if self.counts_mappings { "mappings" } else { "blocks" }
-    }
-
-    /// Formats an amount's blocks, or mappings in their place, with their unit: `1,234 blocks`.
-    pub(crate) fn counted(&self, amount: &Amount) -> String {
-        match self.counts_mappings {
-            true => blocks_of(amount, "mapping", "mappings"),
-            false => blocks_of(amount, "block", "blocks"),
-        }
     }
 
     /// True if the file is a recording, damaged or not.

@@ -80,7 +80,7 @@ fn by_group(question: &mut Question<'_, '_>, by: Grouping, arguments: &Sizes, ou
     if shown.is_empty() {
         return Ok(());
     }
-    let columns = Columns::of(&question);
+    let columns = Columns::of(question);
     let mut table = columns.table();
     for (rank, classes) in shown {
         let row = row(&mut question.labels, &profile.stacks, rank, depth);

@@ -12,6 +12,7 @@ use heapledger_recording::{Recording, Sampling};
 
 use crate::error::Result;
 use crate::format::{bytes, count, time};
+use crate::input::Input;
 use crate::output::Output;
 
 /// Says below the title of an answer that the recording is a sample, if it is one.
@@ -60,6 +61,16 @@ pub(crate) fn bytes_of(amount: &Amount) -> String {
 pub(crate) fn figure(amount: &Amount, metric: Metric) -> String {
     let shown = shown(metric);
     with_bar(shown(amount.by(metric)), bar(amount, metric), shown)
+}
+
+impl Input {
+    /// Formats an amount's blocks, or mappings in their place, with their unit: `1,234 blocks`.
+    pub(crate) fn counted(&self, amount: &Amount) -> String {
+        match self.counts_mappings() {
+            true => blocks_of(amount, "mapping", "mappings"),
+            false => blocks_of(amount, "block", "blocks"),
+        }
+    }
 }
 
 /// Formats an amount's blocks with their unit: `1,234 ± 55 blocks`.

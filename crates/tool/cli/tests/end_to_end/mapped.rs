@@ -31,8 +31,8 @@ fn mappings_by_owner_and_kind() {
     assert_eq!(answer["mappings"], true, "{answer:#}");
     let kinds = rows(&answer, "heap");
     let sum: i64 = kinds.values().sum();
-    // What no call tells is found in time, unless the machine has much other work. What is mapped
-    // while the program reads the list, and after it, is some pages.
+    // Mappings that no call tells are found in time, unless the machine has much other work. Some
+    // pages are mapped while the program reads the list, and after it.
     let is_found = kinds.contains_key("program and libraries");
     assert!(!is_found || (sum - mapped).abs() <= MIB / 4, "{sum} {mapped} {answer:#}");
     assert_eq!(kinds["file"], MIB, "{answer:#}");

@@ -14,8 +14,8 @@ pub struct MappedTotals {
     pub bytes_max: Bytes,
     /// The first moment with so many, in whole microseconds.
     pub bytes_max_time: Time,
-    /// What was mapped at the end, or at the end of a process, by use, the largest first. A mapping
-    /// that was unmapped in parts counts as its parts.
+    /// The memory that was mapped at the end, or at the end of a process, by use, the largest
+    /// first. A mapping that was unmapped in parts counts as its parts.
     pub end: Vec<(MappedUse, Live)>,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,

@@ -39,7 +39,7 @@ pub(super) struct MappedJson {
     /// The most bytes that were mapped at once.
     bytes_max: u64,
     bytes_max_seconds: f64,
-    /// What was mapped at the end, by kind, the largest first.
+    /// The memory that was mapped at the end, by kind, the largest first.
     end: Vec<KindJson>,
 }
 
