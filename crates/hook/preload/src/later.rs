@@ -12,8 +12,8 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::hooks::dispatch_path;
-use heapledger_core::sys::file_identity;
 use heapledger_core::sandbox;
+use heapledger_core::sys::file_identity;
 use heapledger_interpose::next::{LinkerEvents, Objects};
 use heapledger_recorder::connect::request_later_entries;
 use heapledger_recorder::{process, session};

@@ -53,7 +53,7 @@ pub(crate) struct RssJson {
     allocators: Vec<AllocatorJson>,
     /// The allocators that the program has, but whose heap was not found.
     allocators_unread: Vec<&'static str>,
-    /// What would make less memory resident, in descending order of bytes.
+    /// The changes that would make less memory resident, in descending order of bytes.
     advice: Vec<AdviceJson>,
 }
 
