@@ -252,8 +252,8 @@ fn block(rest: &mut &[u8], buffer: &mut Vec<u8>) -> io::Result<()> {
         *rest = after;
         match kind {
             1 => {
-                // A byte of LZ4 stands for 255 at most. Clearing the length of the longest block for
-                // each of many short ones takes longer than unpacking them.
+                // A byte of LZ4 stands for 255 at most. Clearing the length of the longest block
+                // for each of many short ones takes longer than unpacking them.
                 buffer.resize(BLOCK_MAX.min(length * 255), 0);
                 let unpacked = lz4_flex::block::decompress_into(block, buffer);
                 buffer.truncate(*unpacked.as_ref().unwrap_or(&0));
