@@ -21,7 +21,7 @@ use crate::libraries::around_exec;
 pub(crate) fn replaced(environment: Environment, child: Child, exec: impl FnOnce(Environment) -> c_int) -> c_int {
     let since = ticks();
     // A child of a raw system call introduces itself at its first allocation. Browsers start their
-    // sandboxed programs in such children, without one.
+    // sandboxed programs in such children, without one. A child of vfork(2) does not.
     if process::is_to_be_introduced() {
         with_guard(processes::child_begins);
     }

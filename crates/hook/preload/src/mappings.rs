@@ -3,9 +3,10 @@
 //! The C library calls these functions itself: for its malloc, for the stacks of threads, for
 //! files. These calls do not go through the dynamic linker. So the functions' entries are replaced
 //! by jumps to ours, which make the system call and report as the originals do: no displaced
-//! instruction is needed, and no call is missed, whoever makes it. Only functions whose code is
-//! what we expect, one system call and nothing else, are replaced. The dynamic linker's own copies
-//! of these functions are not.
+//! instruction is needed, and no call is missed, whoever makes it. Only functions that make the
+//! expected system call near their beginning are replaced. glibc's tunable
+//! `glibc.cpu.prefer_map_32bit_exec`, which its `mmap` obeys, has no effect then. The dynamic
+//! linker's own copies of these functions are not replaced.
 //!
 //! A call by code that has the `syscall` instruction itself is not seen; the recorder finds its
 //! results in `/proc/PID/maps`.
@@ -37,6 +38,9 @@ const PAGE: u64 = 4096;
 const CODE_MAX: usize = 64;
 /// The beginning of glibc's `syscall`, which moves its arguments: `mov rax, rdi`, `mov rdi, rsi`.
 const SYSCALL_CODE: [u8; 6] = [0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7];
+
+/// `endbr64`, with which functions begin in a C library for CET.
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// The C library's variable with the end of the heap of `brk`, which `sbrk` reads.
 static CURRENT_BREAK: AtomicUsize = AtomicUsize::new(0);
@@ -75,7 +79,8 @@ pub(crate) unsafe fn replace(objects: &Objects<'_>) {
         // SAFETY: `replace_function` requires what it does for the functions above; ours makes the
         // same system call.
         unsafe {
-            let is_expected = |code: &[u8; CODE_MAX]| code.starts_with(&SYSCALL_CODE);
+            let is_expected =
+                |code: &[u8; CODE_MAX]| code.strip_prefix(&ENDBR64).unwrap_or(code).starts_with(&SYSCALL_CODE);
             replace_function(address as u64, syscall as *const () as u64, is_expected);
         }
     }
@@ -229,8 +234,9 @@ unsafe fn make(number: u64, is_syscall: bool, arguments: &[u64; 6], caller: Call
     let is_allocators = around.is_some();
     // The stack of an allocator's call is that of the call of the malloc function.
     let caller = match around.and_then(|around| around.registers) {
-        Some([slot, rbp]) => Caller { slot, rbp },
-        None => caller,
+        // A signal handler that has interrupted the hook is told apart by its own frame.
+        Some([slot, rbp]) if !mappings::is_inside() => Caller { slot, rbp },
+        _ => caller,
     };
     let record = |call: MapCall, step, address, length, arguments| {
         let call = MapCall::from_number(call as u8 | if is_syscall { MapCall::SYSCALL } else { 0 }).unwrap_or(call);

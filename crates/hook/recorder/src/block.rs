@@ -305,6 +305,8 @@ impl EventWriter {
 pub(crate) struct BlockState {
     /// True unless the block is fresh, or was found wiped after a fork.
     pub(crate) is_attached: bool,
+    /// True while the thread is inside the hook.
+    pub(crate) is_closed: bool,
     /// True while the C library is called: calls that come back are not the program's.
     pub(crate) is_untracked: bool,
 }
@@ -339,5 +341,6 @@ pub(crate) fn state() -> Option<BlockState> {
     // SAFETY: this thread's block, which is never unmapped; the two fields are plain and may be
     // read at any moment.
     let (gate, is_untracked) = unsafe { ((*block.as_ptr()).head.gate, (*block.as_ptr()).head.is_untracked) };
-    Some(BlockState { is_attached: gate != GATE_UNATTACHED, is_untracked })
+    let is_attached = gate != GATE_UNATTACHED;
+    Some(BlockState { is_attached, is_closed: is_attached && gate != GATE_OPEN, is_untracked })
 }

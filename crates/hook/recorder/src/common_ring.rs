@@ -10,7 +10,7 @@ use heapledger_wire::session::mode;
 
 use crate::accept::apply_mode;
 use crate::emit::write_extended;
-use crate::process::Process;
+use crate::process::{Process, Wait};
 use crate::{block, session};
 
 #[cold]
@@ -42,7 +42,13 @@ pub(crate) fn write_to_common_ring(event: &Extended<'_>) {
     if sandbox::is_entered() && sys::thread_id() == 0 {
         return count_lost(process, is_nested);
     }
-    let written = process.with_common(!is_nested, |producer| {
+    // A signal handler may map memory while its own thread holds the lock.
+    let wait = match event {
+        _ if is_nested => Wait::Not,
+        Extended::Mapping { .. } => Wait::Milliseconds(20),
+        _ => Wait::Ever,
+    };
+    let written = process.with_common(wait, |producer| {
         let mut words = [0_u64; 16];
         let Some(event) = apply_mode(producer, *event)? else { return Ok(false) };
         producer.begin();

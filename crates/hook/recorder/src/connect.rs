@@ -163,7 +163,7 @@ pub fn is_gone(address: &Address) -> bool {
         Ok(_) => false,
         Err(error) => Refusal::from(error) == Refusal::Permanent,
     };
-    if has_free_descriptors(1) { ask() } else { sys::with_descriptors(1, ask).unwrap_or(false) }
+    if has_free_descriptors(1) { ask() } else { with_descriptors(1, ask).unwrap_or(false) }
 }
 
 /// The arguments of a request, beside what every request carries.
@@ -267,11 +267,24 @@ pub fn request(
         _ => 2,
     };
     let ask = || ask(address, page, arguments);
-    if has_free_descriptors(needed) {
-        ask()
-    } else {
-        sys::with_descriptors(needed, ask).unwrap_or(Err(Refusal::Temporary))
-    }
+    if has_free_descriptors(needed) { ask() } else { with_descriptors(needed, ask).unwrap_or(Err(Refusal::Temporary)) }
+}
+
+/// The number of threads that are in [`with_descriptors`].
+static HELPERS: AtomicU32 = AtomicU32::new(0);
+
+/// Runs a function in a helper with a descriptor table of its own: see [`sys::with_descriptors`].
+/// What is opened there is not open in the program.
+pub(crate) fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
+    HELPERS.fetch_add(1, Ordering::SeqCst);
+    let result = sys::with_descriptors(free, run);
+    HELPERS.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
+/// True if this thread may be a helper with a descriptor table of its own.
+fn is_in_helper() -> bool {
+    HELPERS.load(Ordering::SeqCst) != 0
 }
 
 /// True if the program has `count` free descriptors. Checked before the request, because an answer

@@ -174,9 +174,42 @@ pub(crate) fn next_fork() -> u32 {
 }
 
 /// True if the process belongs to a session, has not been introduced to the collector, and may do
-/// that now.
+/// that now. A child that has its parent's memory may not: what it wrote there about itself would
+/// be the parent's. Takes two system calls if the process has not been introduced.
 pub fn is_to_be_introduced() -> bool {
-    !sandbox::is_entered() && Process::get().is_some_and(|process| !process.is_introduced())
+    let is_new = || Process::get().is_some_and(|process| !process.is_introduced());
+    !sandbox::is_entered() && is_new() && !may_have_memory_of_parent()
+}
+
+/// True if this process runs in the memory of the process that made it, as a child of vfork(2)
+/// does, or if the kernel does not say. A parent in another pid namespace is not known: such a
+/// child is taken for one with memory of its own.
+fn may_have_memory_of_parent() -> bool {
+    const SYS_GETPPID: usize = 110;
+    const SYS_KCMP: usize = 312;
+    const KCMP_VM: usize = 1;
+    // SAFETY: `sys::call` requires arguments that suit the call, and no effect on other code's
+    // state: getppid has none of either.
+    let parent = unsafe { sys::call(SYS_GETPPID, [0; 6]) };
+    if parent == 0 {
+        return false;
+    }
+    let own = sys::process_id() as usize;
+    // SAFETY: as above: kcmp takes numbers only, and changes nothing.
+    let compared = unsafe { sys::call(SYS_KCMP, [own, parent.cast_unsigned(), KCMP_VM, 0, 0, 0]) };
+    // 1 and 2 give an order; an error is negative.
+    compared <= 0
+}
+
+/// The time that [`Process::with_common`] waits for the lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    /// None: this thread may hold it.
+    Not,
+    /// At most about so many milliseconds: this thread may hold it, but hardly ever does.
+    Milliseconds(u32),
+    /// Until it is free: this thread does not hold it.
+    Ever,
 }
 
 /// True if the session is there to take the events of a child.
@@ -325,9 +358,9 @@ impl Process {
     }
 
     /// Lends the common ring of the process, under a lock in the ring itself, so that the process
-    /// page's lock stays free. `wait` says whether to wait for the lock. `None` also if the process
-    /// is not introduced.
-    pub(crate) fn with_common<R>(&self, wait: bool, lend: impl FnOnce(&mut Producer) -> R) -> Option<R> {
+    /// page's lock stays free. `None` if the lock is not free in time, and if the process is not
+    /// introduced.
+    pub(crate) fn with_common<R>(&self, wait: Wait, lend: impl FnOnce(&mut Producer) -> R) -> Option<R> {
         if self.introduced.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -335,7 +368,11 @@ impl Process {
         // held.
         let ring = *unsafe { (*self.common.get()).assume_init_ref() }.ring();
         let lock = &ring.header().common;
-        let _guard = if wait { lock.lock() } else { lock.try_lock()? };
+        let _guard = match wait {
+            Wait::Not => lock.try_lock()?,
+            Wait::Milliseconds(milliseconds) => lock.lock_within(milliseconds)?,
+            Wait::Ever => lock.lock(),
+        };
         // SAFETY: the producer was written before `introduced` was set, which was seen above. Every
         // exclusive reference to it is made here, under the lock that `_guard` holds; a thread
         // without the lock reads the ring's address only, which does not change.

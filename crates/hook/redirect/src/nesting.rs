@@ -67,7 +67,7 @@ impl Drop for Outermost {
     #[inline(always)]
     fn drop(&mut self) {
         if self.is_marked {
-            arch::set_outermost(0, 0);
+            arch::end_outermost();
         }
     }
 }

@@ -56,9 +56,11 @@ impl<B: Block> FreeList<B> {
         }
     }
 
-    /// Takes a block of a thread that has ended, with all that it holds.
+    /// Takes a block of a thread that has ended, with all that it holds. `None` if there is none,
+    /// or if the list stays locked: by the thread itself, if a signal handler has interrupted it
+    /// here.
     pub(crate) fn pop(&self) -> Option<NonNull<B>> {
-        let _lock = self.lock.lock();
+        let _lock = self.lock.lock_within(20)?;
         // SAFETY: no other reference to the list exists: all accesses are in this module, and each
         // holds the lock, as `_lock` shows. A block on the list is valid, and belongs to nobody.
         unsafe {

@@ -1,6 +1,7 @@
 //! A process that is about to execute another program, or to make a child that does: it is traced
 //! until then.
 
+use std::mem;
 use std::time::Duration;
 
 use rustix::process::Pid;
@@ -19,6 +20,9 @@ const POLL_INTERVAL: Duration = Duration::from_micros(100);
 pub struct Follower {
     process: Pid,
     tracee: Tracee,
+    /// True until the first stop of a process that has been traced since its start: it has the
+    /// options of the thread that made it.
+    is_new: bool,
 }
 
 /// The outcome of [`Follower::wait`].
@@ -68,7 +72,7 @@ impl ChildFollower {
                     Event::Clone(child) => {
                         ptrace::detach(tid, 0).map_err(going())?;
                         let child = Pid::from_raw(child.cast_signed()).ok_or(InjectError::Gone)?;
-                        return Ok(Some(Follower { process: child, tracee: Tracee::new(child) }));
+                        return Ok(Some(Follower { process: child, tracee: Tracee::new(child), is_new: true }));
                     }
                     Event::Stopped | Event::StoppedByJobControl | Event::Signal(_) if is_left => {
                         ptrace::detach(tid, signal).map_err(going())?;
@@ -102,7 +106,7 @@ impl Follower {
     pub fn seize(process: Pid, thread: Pid) -> Result<Follower> {
         let tracee = Tracee::new(thread);
         ptrace::seize_until_exec(tracee.tid()).map_err(InjectError::request("tracing the process"))?;
-        Ok(Follower { process, tracee })
+        Ok(Follower { process, tracee, is_new: false })
     }
 
     /// Waits until the process has executed a program. If `is_to_be_left` returns true before, the
@@ -111,13 +115,18 @@ impl Follower {
     /// # Errors
     ///
     /// Fails if the process ends before.
-    pub fn wait(self, mut is_to_be_left: impl FnMut() -> bool) -> Result<Followed> {
+    pub fn wait(mut self, mut is_to_be_left: impl FnMut() -> bool) -> Result<Followed> {
         let mut is_left = false;
         let (process, tid) = (self.process.as_raw_pid().cast_unsigned(), self.tracee.tid());
         let going = || InjectError::request("letting the process run");
         loop {
             if let Some(event) = ptrace::take_stop(tid) {
                 let signal = if let Event::Signal(signal) = event { signal } else { 0 };
+                if mem::take(&mut self.is_new) && event != Event::Ended {
+                    // Otherwise the processes that it makes by vfork(2) would be traced, too, and
+                    // wait for ever.
+                    ptrace::trace_until_exec(tid).map_err(going())?;
+                }
                 match event {
                     Event::Exec => return executed(self.process),
                     Event::Stopped | Event::StoppedByJobControl | Event::Signal(_) if is_left => {

@@ -47,6 +47,7 @@ const GETREGS: usize = 12;
 const SETREGS: usize = 13;
 const DETACH: usize = 17;
 const SYSCALL: usize = 24;
+const SETOPTIONS: usize = 0x4200;
 const GETEVENTMSG: usize = 0x4201;
 const GETSIGINFO: usize = 0x4202;
 const SEIZE: usize = 0x4206;
@@ -100,6 +101,12 @@ pub(crate) fn seize_until_exec(tid: u32) -> io::Result<()> {
 /// same options.
 pub(crate) fn seize_until_vfork(tid: u32) -> io::Result<()> {
     request(SEIZE, tid, 0, OPTION_VFORK | OPTION_EXEC | OPTION_SYSGOOD)
+}
+
+/// Lets a tracee that is stopped, and was traced from its start on, have the options of one that is
+/// traced alone until it executes a program.
+pub(crate) fn trace_until_exec(tid: u32) -> io::Result<()> {
+    request(SETOPTIONS, tid, 0, OPTION_EXEC | OPTION_SYSGOOD)
 }
 
 /// Asks a tracee to stop. It reports [`Event::Stopped`], or another event first.

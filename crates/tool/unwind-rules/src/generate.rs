@@ -179,6 +179,8 @@ struct Functions {
     references: BTreeSet<u64>,
     /// The functions that were followed; `None` if something in them is contradictory.
     followed: BTreeMap<u64, Option<Function>>,
+    /// Those that never return, to which nothing has led yet that only leads to functions.
+    doubtful: HashSet<u64>,
     /// The number of instructions that may still be looked at.
     budget: Cell<u64>,
     /// The rule of each instruction; `None` inside if functions differ about it.
@@ -287,6 +289,11 @@ impl Functions {
         if self.known.contains_key(&start) || self.followed.contains_key(&start) {
             return Vec::new();
         }
+        // A call may lead there yet.
+        if self.doubtful.contains(&start) && lead != Lead::Called {
+            return Vec::new();
+        }
+        let mut is_doubtful = false;
         let function = follow(start, self.context(code, false)).filter(|function| {
             let agrees = |row: &Row| self.known.get(&row.start).is_none_or(|known| known == row);
             let begins_here = || match lead {
@@ -294,11 +301,18 @@ impl Functions {
                 Lead::Mentioned => saved(code, start) >= SAVED_MIN,
                 Lead::None => false,
             };
-            let is_whole = function.returns || !function.may_return && begins_here();
-            is_whole && !function.is_left_open && !function.uses_callers && function.rows.iter().all(agrees)
+            let is_whole = function.returns || !function.may_return;
+            let is_sound =
+                is_whole && !function.is_left_open && !function.uses_callers && function.rows.iter().all(agrees);
+            is_doubtful = is_sound && !function.returns && !begins_here();
+            is_sound && !is_doubtful
         });
         let Some(function) = function else {
-            self.followed.insert(start, None);
+            if is_doubtful {
+                self.doubtful.insert(start);
+            } else {
+                self.followed.insert(start, None);
+            }
             return Vec::new();
         };
         for row in &function.rows {

@@ -79,11 +79,7 @@ pub(crate) fn allocator(objects: &Objects<'_>) -> Option<Functions> {
     if first != replace_init as *const () as usize {
         return None;
     }
-    // If the program's malloc came after ours, its calls would come to us anyway.
-    let entries = ENTRY_NAMES.map(|name| objects.lookup_before_in_user_of(name, c"replace_init"));
-    if entries.iter().take(2).any(|&entry| entry == 0) {
-        return None;
-    }
+    // Also if the program does not become ours: an allocator behind ours asks the next library.
     let mut count = 0;
     objects.definitions(c"replace_init", |definition| {
         if let Some(next) = NEXT.get(count) {
@@ -91,6 +87,11 @@ pub(crate) fn allocator(objects: &Objects<'_>) -> Option<Functions> {
         }
         count += 1;
     });
+    // If the program's malloc came after ours, its calls would come to us anyway.
+    let entries = ENTRY_NAMES.map(|name| objects.lookup_before_in_user_of(name, c"replace_init"));
+    if entries.iter().take(2).any(|&entry| entry == 0) {
+        return None;
+    }
     ENTRIES.iter().zip(entries).for_each(|(entry, address)| entry.store(address, Ordering::Relaxed));
     refuse_new_arenas();
     Some(UNDERLYING)

@@ -20,12 +20,15 @@ use heapledger_core::lock::Lock;
 use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::session::{RequestKind, SOCKET_FILE_NAME};
 
+use crate::process::is_in_vfork_child;
+
 use super::{AF_UNIX, Address, RequestArguments, Socket, Timeout, message, retry};
 
 /// Bytes of `sun_path` of `struct sockaddr_un`.
 const PATH_MAX: usize = 108;
 const ECONNREFUSED: Errno = Errno(111);
 const EAGAIN: Errno = Errno(11);
+const ENOENT: Errno = Errno(2);
 
 /// The path of the socket.
 static PATH: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
@@ -64,14 +67,23 @@ pub fn set_library(path: &[u8]) {
 /// to be gone, the error is one after which a later attempt may succeed.
 #[cold]
 pub(super) fn connect(address: &Address, timeout: &mut Timeout) -> Result<Socket, Errno> {
-    if let Ok(socket) = connect_by_path(timeout) {
-        IS_ELSEWHERE.store(true, Ordering::Relaxed);
-        keep_branch(address, timeout);
-        return Ok(socket);
+    match connect_by_path(timeout) {
+        Ok(socket) => {
+            // A child of vfork(2) may be elsewhere without the program, whose memory it has.
+            if !is_in_vfork_child() {
+                IS_ELSEWHERE.store(true, Ordering::Relaxed);
+                keep_branch(address, timeout);
+            }
+            return Ok(socket);
+        }
+        // The socket is there, and nobody listens.
+        Err(ECONNREFUSED) => return Err(ECONNREFUSED),
+        // It cannot be seen from here, or there is no room.
+        Err(_) => {}
     }
     match branch() {
-        Some(branch) if is_closed(branch) => Err(ECONNREFUSED),
-        Some(branch) => connect_by_branch(branch, timeout),
+        Some(branch) if is_closed(branch.0) => Err(ECONNREFUSED),
+        Some(branch) => connect_by_branch(branch.0, timeout),
         None if IS_ELSEWHERE.load(Ordering::Relaxed) => Err(EAGAIN),
         None => Err(ECONNREFUSED),
     }
@@ -80,7 +92,7 @@ pub(super) fn connect(address: &Address, timeout: &mut Timeout) -> Result<Socket
 fn connect_by_path(timeout: &mut Timeout) -> Result<Socket, Errno> {
     let length = PATH_LENGTH.load(Ordering::Acquire);
     if length == 0 {
-        return Err(ECONNREFUSED);
+        return Err(ENOENT);
     }
     // `struct sockaddr_un`: family, path, and a zero byte.
     let mut bytes = [0_u8; 2 + PATH_MAX];
@@ -102,7 +114,7 @@ fn connect_by_path(timeout: &mut Timeout) -> Result<Socket, Errno> {
 /// recorded.
 fn keep_branch(address: &Address, timeout: &mut Timeout) {
     let Some(_guard) = LOCK.try_lock() else { return };
-    if branch().is_some() {
+    if branch().is_some() || super::is_in_helper() {
         return;
     }
     let arguments = RequestArguments { kind: RequestKind::Branch, image: 0, fork: 0, node_base: 0 };
@@ -115,11 +127,16 @@ fn keep_branch(address: &Address, timeout: &mut Timeout) {
     BRANCH.store(kept, Ordering::Release);
 }
 
-/// Returns the descriptor of the branch, if it still is the branch.
-fn branch() -> Option<i32> {
+/// Returns a copy of the branch's descriptor, if it still is the branch. A copy, since another
+/// thread may close the descriptor at any time and open something of its own there.
+fn branch() -> Option<Socket> {
     let branch = BRANCH.load(Ordering::Acquire);
     let identity = [0, 1].map(|index| BRANCH_IDENTITY.get(index).map_or(0, |part| part.load(Ordering::Relaxed)));
-    (branch >= 0 && sys::identity_of(branch) == Some(identity)).then_some(branch)
+    if branch < 0 {
+        return None;
+    }
+    let copy = Socket(sys::duplicate_from(branch, BRANCH_LEAST).ok()?);
+    (sys::identity_of(copy.0) == Some(identity)).then_some(copy)
 }
 
 /// True if the recorder has closed its end.

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use heapledger_core::{sandbox, sys};
+use heapledger_core::sandbox;
 use heapledger_wire::session::{Answer, ENTRIES_UNKNOWN, MODULES_MAX, PLAN_PENDING, Request, RequestKind};
 use heapledger_wire::stall::Watchdog;
 
@@ -112,7 +112,7 @@ fn with_descriptors<R>(ask: impl FnOnce() -> Result<R, Refusal>) -> Result<R, Re
     } else if has_free_descriptors(DESCRIPTORS) {
         ask()
     } else {
-        sys::with_descriptors(DESCRIPTORS, ask).unwrap_or(Err(Refusal::Temporary))
+        super::with_descriptors(DESCRIPTORS, ask).unwrap_or(Err(Refusal::Temporary))
     }
 }
 

@@ -41,5 +41,5 @@ pub(crate) fn request_modules(
     };
     // The socket, and the table's file.
     const DESCRIPTORS: i32 = 2;
-    if has_free_descriptors(DESCRIPTORS) { ask() } else { sys::with_descriptors(DESCRIPTORS, ask)? }
+    if has_free_descriptors(DESCRIPTORS) { ask() } else { super::with_descriptors(DESCRIPTORS, ask)? }
 }

@@ -6,6 +6,7 @@ use heapledger_wire::event::{Extended, MapCall, MapStep};
 
 use crate::accept::{Kind, is_paused};
 use crate::attach::enter;
+use crate::block;
 use crate::common_ring::write_to_common_ring;
 
 /// A call that changes mappings, or a part of it: see [`MapCall`].
@@ -23,6 +24,13 @@ pub struct MappingCall {
     pub length: u64,
     /// Further arguments.
     pub arguments: [u64; 3],
+}
+
+/// True if this thread is inside the hook: a signal handler has interrupted it, or the hook calls
+/// the C library. Then the hook must be entered with the frame of the call itself, by which it sees
+/// that it is entered again.
+pub fn is_inside() -> bool {
+    block::state().is_some_and(|block| block.is_closed)
 }
 
 /// Records a call that changes mappings.

@@ -17,3 +17,15 @@ fn a_call_that_was_left_does_not_name_the_next_ones_allocator() {
     drop(next);
     assert_eq!((arch::outermost(), arch::site()), (0, 0));
 }
+
+/// A signal handler may come when a thunk has set the mark, and not yet the site: the frame pointer
+/// of an earlier call is not taken for that of this one.
+#[test]
+fn a_frame_pointer_does_not_outlive_its_call() {
+    activate();
+    let sp = 0x7000_0000;
+    drop(begin(sp, 0x7000_2000));
+    arch::set_outermost(sp, 0);
+    assert_eq!(around(sp - 64), Some(Around { registers: None }));
+    arch::set_outermost(0, 0);
+}

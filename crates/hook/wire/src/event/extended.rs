@@ -334,7 +334,7 @@ pub enum Extended<'words> {
         step: MapStep,
         /// True if an allocator made the call while it served one of the malloc functions.
         is_allocators: bool,
-        /// The stack that called; the root in an event before the call.
+        /// The stack that called; the root if the thread has no ring.
         stack: StackId,
         /// The first address of the range that the call is about. See [`MapCall`].
         address: u64,

@@ -10,7 +10,7 @@ use heapledger_recording::{
     Protection, Recording,
 };
 
-use crate::harness::{Job, Scratch, exited, installed, skipped};
+use crate::harness::{Job, Scratch, exited, installed, number, skipped};
 
 /// The rows of an image.
 fn rows(recording: &Recording<'_>, image: ImageId) -> Vec<MappingEvent> {
@@ -122,6 +122,23 @@ fn a_storm_of_threads_and_signals_leaves_what_it_says() {
     let of_program = rows.iter().filter(|row| row.call == MappingCall::Mmap && row.bytes.0 == 4 * 4096);
     let made: u64 = of_program.filter(|row| matches!(row.change, MappingChange::Mapped { .. })).count() as u64;
     assert!(made > 8 * 8, "{made}");
+}
+
+/// A signal handler that changes a mapping in the middle of an event of its thread: neither loses
+/// the other, and the ring stays whole.
+#[test]
+fn handlers_change_mappings_in_the_middle_of_events() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("maps_in_handlers", "").option("--mappings").recorded(&scratch);
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let printed = &outcome.printed_objects()[0];
+    assert_eq!(recording.total("allocations"), number(printed, "blocks"), "{recording:?}");
+    assert_eq!(recording.total("events_lost"), 0, "{recording:?}");
+    let file = fs::read(&recording.path).unwrap();
+    let rows = rows(&Recording::open(&file).unwrap(), ImageId(0));
+    let changes = rows.iter().filter(|row| row.call == MappingCall::Mprotect).count() as i64;
+    // The program makes others as it starts.
+    assert!(changes >= number(printed, "signals"), "{changes} {printed:?}");
 }
 
 /// A child begins with the mappings of its parent, and changes only its own. A vfork child changes

@@ -31,6 +31,12 @@ pub(crate) fn frame_pointer() -> u64 {
     0
 }
 
+/// Takes the mark away at the end of a call that is not one of a redirected entry.
+#[inline(always)]
+pub(crate) fn end_outermost() {
+    set_outermost(0, 0);
+}
+
 /// Sets this thread's words for a call that is not one of a redirected entry.
 #[inline(always)]
 pub(crate) fn begin_outermost(word: u64, _frame_pointer: u64) {

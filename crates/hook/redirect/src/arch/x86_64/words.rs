@@ -6,7 +6,8 @@ use heapledger_core::define_thread_words;
 use heapledger_core::hooks::Caller;
 
 // The second one has the address of the site while the outermost call is one of a redirected entry.
-// The third one has the frame pointer of the caller while it is not.
+// The third one has the frame pointer of the caller while it is not, and is 0 otherwise: a signal
+// handler may come between the writes of a thunk to the first two.
 define_thread_words!("heapledger_outermost", 24, word);
 
 /// Returns this thread's word: the stack pointer of the outermost call, 0 at the start of every
@@ -36,11 +37,17 @@ pub(crate) fn set_outermost(word: u64, site: u64) {
     }
 }
 
-/// Returns the frame pointer with which the outermost call was made; meaningless if that is one of
-/// a redirected entry.
+/// Returns the frame pointer with which the outermost call was made; 0 if that is one of a
+/// redirected entry.
 #[inline(always)]
 pub(crate) fn frame_pointer() -> u64 {
     word::<16>() as u64
+}
+
+/// Takes the mark away at the end of a call that is not one of a redirected entry.
+#[inline(always)]
+pub(crate) fn end_outermost() {
+    begin_outermost(0, 0);
 }
 
 /// Sets this thread's words for a call that is not one of a redirected entry.
