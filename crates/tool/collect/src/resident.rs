@@ -61,7 +61,11 @@ impl Schedule {
             return;
         }
         let Some((time, before)) = self.last else {
-            self.due = (options.automatic || options.every.is_some()).then_some(SnapshotCause::Growth);
+            self.due = match (options.every, options.automatic) {
+                (Some(_), _) => Some(SnapshotCause::Schedule),
+                (None, true) => Some(SnapshotCause::Growth),
+                (None, false) => None,
+            };
             return;
         };
         // One that is due for another reason may have to wait until there is time for it.
@@ -80,6 +84,11 @@ impl Schedule {
                 self.due = Some(SnapshotCause::Schedule);
             }
         }
+    }
+
+    /// Returns the moment at which the latest snapshot was begun.
+    pub(crate) fn begun(&self) -> Option<Time> {
+        self.last.map(|(time, _)| time)
     }
 
     /// Notes that a snapshot has been begun.
@@ -109,7 +118,9 @@ pub(crate) struct Request {
     pub(crate) identity: Option<u64>,
     pub(crate) time: Time,
     pub(crate) cause: SnapshotCause,
-    /// The live blocks. Empty in a recording of a sample.
+    /// True if its processor time is on the account of automatic snapshots.
+    pub(crate) is_limited: bool,
+    /// The live blocks. Empty in a recording of a sample, or if there are too many.
     pub(crate) blocks: Vec<PlacedBlock>,
     pub(crate) has_sites: bool,
     pub(crate) live: Live,
@@ -124,7 +135,7 @@ pub(crate) struct Request {
 pub(crate) struct Made {
     pub(crate) image: ImageId,
     pub(crate) snapshot: Option<ResidentSnapshot>,
-    /// The processor time that it took.
+    /// The processor time that it took, if it is on the account of automatic snapshots.
     pub(crate) spent: Duration,
     pub(crate) done: Option<SyncSender<()>>,
 }
@@ -174,8 +185,7 @@ impl Snapshooter {
         match made {
             Ok(made) => {
                 self.is_busy = false;
-                // Those that somebody asked for are not on this account.
-                self.spent += if made.done.is_none() { made.spent } else { Duration::ZERO };
+                self.spent += made.spent;
                 Some(made)
             }
             Err(is_over) => {
@@ -190,8 +200,9 @@ impl Snapshooter {
 
 fn make(request: Request) -> Made {
     let start = thread_time();
-    let Request { image, pid, identity, time, cause, mut blocks, has_sites, live, copy_ns, done } = request;
-    let memory = ResidentMemory::of_process(pid).ok();
+    let Request { image, pid, identity, time, cause, is_limited, mut blocks, has_sites, live, copy_ns, done } = request;
+    let memory = ResidentMemory::of_process_without_contents(pid).ok();
+    let helped = memory.as_ref().map_or(Duration::ZERO, |memory| memory.helped);
     // After an exec, and while the process ends, it does not have the memory of the blocks.
     let memory = memory.filter(|memory| memory.kernel.resident > 0 && process::image_identity(pid) == identity);
     let snapshot = memory.map(|memory| {
@@ -206,7 +217,8 @@ fn make(request: Request) -> Made {
         };
         snapshot(time, figures, &memory, &mut blocks)
     });
-    let spent = thread_time().saturating_sub(start) + Duration::from_nanos(copy_ns);
+    let spent = thread_time().saturating_sub(start) + helped + Duration::from_nanos(copy_ns);
+    let spent = if is_limited { spent } else { Duration::ZERO };
     Made { image, snapshot, spent, done }
 }
 

@@ -1,7 +1,7 @@
 //! The account of a process's resident memory: a part for every page.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -21,6 +21,10 @@ use crate::reader::WordReader;
 use crate::smaps::{self, Amounts, SystemMapping};
 use crate::threads::{StackUse, Threads};
 use crate::zeroes;
+
+mod kind;
+
+pub use self::kind::PartKind;
 
 /// The number of times that a process is read whose heap changes meanwhile.
 const TRIES: usize = 3;
@@ -62,8 +66,14 @@ pub struct ResidentMemory {
     pub threads: u64,
     /// The time from the first look at the process to the last. The process was not stopped.
     pub duration: Duration,
+    /// The processor time of other threads than the caller's, which have helped to read it.
+    pub helped: Duration,
     /// True if the heap of another allocator contradicted itself.
     is_doubtful: bool,
+    /// The addresses of huge pages, until these are examined.
+    huge: Vec<Range<u64>>,
+    /// The mappings, until names of allocators are looked for.
+    mappings: Vec<SystemMapping>,
     /// The resident pages of private memory.
     pages: PresentPages,
     /// The addresses of the parts.
@@ -98,111 +108,6 @@ impl ResidentPart {
     }
 }
 
-/// The use of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum PartKind {
-    /// Chunks of glibc's malloc that are in use.
-    GlibcUsed,
-    /// Blocks of glibc's malloc with a mapping of their own.
-    GlibcMapped,
-    /// Freed chunks in the caches of threads.
-    GlibcCached,
-    /// Freed chunks in fastbins.
-    GlibcFast,
-    /// Other freed chunks.
-    GlibcFree,
-    /// The ends of heaps, from which new chunks are cut.
-    GlibcTop,
-    /// Descriptions of arenas, heaps and caches.
-    GlibcBookkeeping,
-    /// Parts of heaps that could not be walked.
-    GlibcUnread,
-    /// Blocks of Heapledger's allocator that are in use.
-    HeapledgerUsed,
-    /// The rest of the runs of Heapledger's allocator.
-    HeapledgerUnused,
-    /// Slices without a run.
-    HeapledgerFree,
-    /// The headers of chunks.
-    HeapledgerBookkeeping,
-    /// Blocks of another allocator that are in use. The name of this part and of the following is
-    /// that of the allocator.
-    AllocatorUsed,
-    /// Freed blocks in the caches of threads and in lists.
-    AllocatorCached,
-    /// The rest of the memory that is divided into blocks.
-    AllocatorFree,
-    /// Free pages that the allocator keeps.
-    AllocatorDirty,
-    /// Free pages that the system may take when it needs memory.
-    AllocatorLazy,
-    /// Free addresses, whose pages were given back or never used.
-    AllocatorReturned,
-    /// The allocator's own descriptions.
-    AllocatorBookkeeping,
-    /// Memory whose description makes no sense.
-    AllocatorUnread,
-    /// Pages of a file, with the process's own copies of them, and data of a program or library
-    /// that begins as zeroes.
-    File,
-    /// The stack of the main thread.
-    MainStack,
-    /// The stacks of other threads.
-    ThreadStack,
-    /// Stacks of threads that have ended, which the C library keeps.
-    EndedStack,
-    /// Other private memory.
-    Anonymous,
-    /// Memory that processes share, without a file on a disk.
-    Shared,
-    /// Pages of the kernel, such as the vdso.
-    Kernel,
-}
-
-/// The words for kinds of parts, in files and in JSON.
-const WORDS: [(PartKind, &str); 27] = [
-    (PartKind::GlibcUsed, "glibc-used"),
-    (PartKind::GlibcMapped, "glibc-mapped"),
-    (PartKind::GlibcCached, "glibc-cached"),
-    (PartKind::GlibcFast, "glibc-fast"),
-    (PartKind::GlibcFree, "glibc-free"),
-    (PartKind::GlibcTop, "glibc-top"),
-    (PartKind::GlibcBookkeeping, "glibc-bookkeeping"),
-    (PartKind::GlibcUnread, "glibc-unread"),
-    (PartKind::HeapledgerUsed, "heapledger-used"),
-    (PartKind::HeapledgerUnused, "heapledger-unused"),
-    (PartKind::HeapledgerFree, "heapledger-free"),
-    (PartKind::HeapledgerBookkeeping, "heapledger-bookkeeping"),
-    (PartKind::AllocatorUsed, "allocator-used"),
-    (PartKind::AllocatorCached, "allocator-cached"),
-    (PartKind::AllocatorFree, "allocator-free"),
-    (PartKind::AllocatorDirty, "allocator-dirty"),
-    (PartKind::AllocatorLazy, "allocator-lazy"),
-    (PartKind::AllocatorReturned, "allocator-returned"),
-    (PartKind::AllocatorBookkeeping, "allocator-bookkeeping"),
-    (PartKind::AllocatorUnread, "allocator-unread"),
-    (PartKind::File, "file"),
-    (PartKind::MainStack, "main-stack"),
-    (PartKind::ThreadStack, "thread-stack"),
-    (PartKind::EndedStack, "ended-stack"),
-    (PartKind::Anonymous, "anonymous"),
-    (PartKind::Shared, "shared"),
-    (PartKind::Kernel, "kernel"),
-];
-
-impl PartKind {
-    /// Returns the word for the kind, such as `glibc-used`.
-    pub fn word(self) -> &'static str {
-        WORDS.iter().find(|(kind, _)| *kind == self).map_or("anonymous", |(_, word)| word)
-    }
-
-    /// Returns the kind that a word stands for.
-    pub fn from_word(word: &str) -> Option<PartKind> {
-        WORDS.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind)
-    }
-}
-
 impl ResidentMemory {
     /// Puts the resident memory of a process into parts. The process is not stopped: a part may
     /// have changed before the next one is looked at. Nothing becomes resident by it.
@@ -214,6 +119,21 @@ impl ResidentMemory {
     /// Fails if there is no such process, if this user may not read it (that takes the rights of a
     /// debugger), or if the kernel does not list what its mappings hold.
     pub fn of_process(process: u32) -> Result<ResidentMemory, ResidentError> {
+        Ok(ResidentMemory::of(process)?.examined(process))
+    }
+
+    /// Does the same, but does not look for [`huge_pages`](ResidentMemory::huge_pages) nor for
+    /// [`allocators_unread`](ResidentMemory::allocators_unread): for them, up to 256 MiB of huge pages
+    /// and the names of all functions of mapped files are read.
+    ///
+    /// # Errors
+    ///
+    /// As [`of_process`](ResidentMemory::of_process).
+    pub fn of_process_without_contents(process: u32) -> Result<ResidentMemory, ResidentError> {
+        ResidentMemory::of(process)
+    }
+
+    fn of(process: u32) -> Result<ResidentMemory, ResidentError> {
         let begin = Instant::now();
         // The search for the allocator takes longer than all else, so it comes first.
         let own_heap = HeapMap::of_process(process).ok();
@@ -222,10 +142,30 @@ impl ResidentMemory {
             if !memory.is_doubtful && !memory.parts.iter().any(|part| part.kind == PartKind::GlibcUnread) {
                 break;
             }
+            let helped = memory.helped;
             memory = ResidentMemory::read(process, own_heap.as_ref())?;
+            memory.helped += helped;
         }
         memory.duration = begin.elapsed();
         Ok(memory)
+    }
+
+    /// Examines huge pages, and looks for names of allocators whose heap was not found.
+    fn examined(mut self, process: u32) -> ResidentMemory {
+        let begin = Instant::now();
+        let huge = std::mem::take(&mut self.huge);
+        if let Some(memory) = ProcessMemory::open(process).ok().filter(|_| !huge.is_empty()) {
+            self.huge_pages = Some(HugePages::examine(&memory, &huge));
+        }
+        let mappings = std::mem::take(&mut self.mappings);
+        let private = self.parts.iter().filter(|part| part.kind == PartKind::Anonymous);
+        if private.map(|part| part.resident).sum::<u64>() >= MUCH {
+            let mut named = names::find(process, &mappings);
+            self.allocators.iter().for_each(|heap| _ = named.remove(&heap.allocator));
+            self.allocators_unread = named.into_iter().collect();
+        }
+        self.duration += begin.elapsed();
+        self
     }
 
     fn read(process: u32, own_heap: Option<&HeapMap>) -> Result<ResidentMemory, ResidentError> {
@@ -246,7 +186,6 @@ impl ResidentMemory {
         for mapping in mappings.iter().filter(|mapping| mapping.amounts.anonymous_huge > 0) {
             huge.extend(page_map.huge(mapping.addresses.clone()).unwrap_or_default());
         }
-        let huge_pages = (!huge.is_empty()).then(|| HugePages::examine(&memory, &huge));
         let threads = Threads::of_process(process);
         let mut reader = WordReader::new(&memory, &pages);
         let mappings = threads.divide_stacks(mappings, &pages, &mut reader);
@@ -267,7 +206,8 @@ impl ResidentMemory {
         let is_doubtful = Cell::new(false);
         let allocators = account.allocators(&memory, &is_doubtful);
         allocators.iter().for_each(|heap| account.carve_allocator(heap));
-        let glibc = GlibcHeap::read(&memory, &pages, &account.places(&uses));
+        let mut helped = Duration::ZERO;
+        let glibc = GlibcHeap::read(&memory, &pages, &account.places(&uses), &mut helped);
         if let Some(glibc) = &glibc {
             account.carve_glibc(glibc);
         }
@@ -275,10 +215,6 @@ impl ResidentMemory {
 
         let places = std::mem::take(&mut account.places);
         let parts = account.finish();
-        let private = parts.iter().filter(|part| part.kind == PartKind::Anonymous);
-        let is_much = private.map(|part| part.resident).sum::<u64>() >= MUCH;
-        let mut allocators_unread = if is_much { names::find(process, &mappings) } else { BTreeSet::new() };
-        allocators.iter().for_each(|heap| _ = allocators_unread.remove(&heap.allocator));
         let status = read("status")?;
         let page_tables = status.lines().filter_map(smaps::amount).find(|(name, _)| *name == "VmPTE");
         let cannot_be_used = |mapping: &&SystemMapping| !mapping.is_readable && !mapping.is_writable;
@@ -289,16 +225,19 @@ impl ResidentMemory {
             glibc,
             is_doubtful: is_doubtful.get(),
             allocators,
-            allocators_unread: allocators_unread.into_iter().collect(),
-            huge_pages,
+            allocators_unread: Vec::new(),
+            huge_pages: None,
             mapped: mappings.iter().map(SystemMapping::size).fold(0, u64::saturating_add),
             reserved: mappings.iter().filter(cannot_be_used).map(SystemMapping::size).fold(0, u64::saturating_add),
             page_tables: page_tables.map_or(0, |(_, kilobytes)| kilobytes.saturating_mul(1024)),
             knows_zeroes: page_map.knows_zeroes(),
             threads: threads.ids.len() as u64,
             duration: Duration::ZERO,
+            helped,
+            huge,
             pages,
             places,
+            mappings,
         })
     }
 

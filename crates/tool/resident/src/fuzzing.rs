@@ -1,5 +1,7 @@
 //! The bodies of the fuzz targets: a process whose memory is hostile.
 
+use std::time::Duration;
+
 use crate::allocators::Search;
 use crate::error::{HeapMapError, Result};
 use crate::glibc::{GlibcHeap, Places};
@@ -50,7 +52,7 @@ pub fn glibc(data: &[u8]) {
     ranges.iter().for_each(|range| pages.push(range.clone()));
     let [brk, data, heap] = ranges;
     let places = Places { brk, data: vec![data], anonymous: vec![heap] };
-    if let Some(heap) = GlibcHeap::read(&memory, &pages, &places) {
+    if let Some(heap) = GlibcHeap::read(&memory, &pages, &places, &mut Duration::default()) {
         for arena in &heap.arenas {
             let resident =
                 [arena.used, arena.cached, arena.fast, arena.free, arena.top, arena.bookkeeping, arena.unread];

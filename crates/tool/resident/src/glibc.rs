@@ -13,6 +13,7 @@ mod tests;
 mod walk;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::fill::{Fills, PageFill};
 use crate::heap_pages::{HeapPage, PageUse};
@@ -151,12 +152,23 @@ impl GlibcHeap {
     /// Reads the heap of a process. `None` if it has none of glibc.
     ///
     /// Takes time in proportion to the resident pages that have the beginning of a chunk, which are
-    /// read.
-    pub(crate) fn read(memory: &dyn Memory, pages: &PresentPages, places: &Places) -> Option<GlibcHeap> {
-        GlibcHeap::read_by(memory, pages, places, Plan::default())
+    /// read. Adds the processor time of threads that have helped to `helped`.
+    pub(crate) fn read(
+        memory: &dyn Memory,
+        pages: &PresentPages,
+        places: &Places,
+        helped: &mut Duration,
+    ) -> Option<GlibcHeap> {
+        GlibcHeap::read_by(memory, pages, places, Plan::default(), helped)
     }
 
-    fn read_by(memory: &dyn Memory, pages: &PresentPages, places: &Places, plan: Plan) -> Option<GlibcHeap> {
+    fn read_by(
+        memory: &dyn Memory,
+        pages: &PresentPages,
+        places: &Places,
+        plan: Plan,
+        helped: &mut Duration,
+    ) -> Option<GlibcHeap> {
         let mut reader = WordReader::new(memory, pages);
         let states = state::find(memory, pages, &mut reader, places);
         if states.is_empty() {
@@ -164,7 +176,7 @@ impl GlibcHeap {
         }
         let mut heap = GlibcHeap::default();
         let mut walker = Walker { memory, pages, reader, places, plan };
-        let walked = walker.heaps(&states);
+        let walked = walker.heaps(&states, helped);
         let mut caches = Caches::default();
         for &candidate in walked.iter().flatten().flat_map(|walked| &walked.caches) {
             caches.add_candidate(candidate);
@@ -214,7 +226,7 @@ struct Walker<'m, 'p> {
 
 impl Walker<'_, '_> {
     /// Walks the heaps of all arenas. Those of an arena that changes meanwhile are read anew.
-    fn heaps(&mut self, states: &[ArenaState]) -> Vec<Vec<Walked>> {
+    fn heaps(&mut self, states: &[ArenaState], helped: &mut Duration) -> Vec<Vec<Walked>> {
         let mut walked: Vec<Vec<Walked>> = vec![Vec::new(); states.len()];
         let mut unread: Vec<usize> = (0..states.len()).collect();
         for _ in 0..TRIES {
@@ -226,7 +238,7 @@ impl Walker<'_, '_> {
                 extents.extend(heaps.into_iter().map(|extent| (arena, extent)));
                 walked[arena].clear();
             }
-            let heaps = segments::walk_all(self.memory, self.pages, &extents, self.plan);
+            let heaps = segments::walk_all(self.memory, self.pages, &extents, self.plan, helped);
             for ((arena, _), heap) in extents.iter().zip(heaps) {
                 walked[*arena].push(heap);
             }

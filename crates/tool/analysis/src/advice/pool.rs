@@ -49,7 +49,7 @@ pub(super) fn find(
         return Ok(());
     }
     if !found.snapshots.iter().any(|(_, snapshot)| snapshot.figures.has_sites) {
-        list.skip(NAME, "the recording is of a sample");
+        list.skip(NAME, "its resident snapshots have no live blocks: it is of a sample, or they were too many");
         return Ok(());
     }
     for (image, snapshot) in worst(&found.snapshots) {

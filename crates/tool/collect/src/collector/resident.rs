@@ -30,6 +30,18 @@ pub(super) struct Resident {
     pub(super) asked: Vec<(u32, u64, SyncSender<()>)>,
 }
 
+impl Resident {
+    /// True if snapshots of this cause may only take a share of the session's time. Those that
+    /// somebody asked for, one by one or by the times between them, are made in any case.
+    fn is_limited(&self, cause: SnapshotCause) -> bool {
+        match cause {
+            SnapshotCause::Asked => false,
+            SnapshotCause::Schedule => self.options.every.is_none(),
+            _ => true,
+        }
+    }
+}
+
 impl Collector {
     /// Sets when snapshots are made.
     pub(crate) fn set_resident(&mut self, options: ResidentSnapshots) {
@@ -53,16 +65,15 @@ impl Collector {
             return;
         }
         let due = |slot: &Slot| match &slot.stage {
-            Stage::Running(image) if slot.ended.is_none() => image.resident.due,
+            Stage::Running(image) if slot.ended.is_none() => Some((image.resident.due?, image.resident.begun())),
             _ => None,
         };
         let has_allowance = self.resident.snapshooter.has_allowance(now);
-        let is_allowed = |cause: &SnapshotCause| {
-            has_allowance || *cause == SnapshotCause::Schedule && self.resident.options.every.is_some()
-        };
-        let next =
-            self.images.slots.iter().enumerate().find_map(|(at, slot)| Some((at, due(slot).filter(is_allowed)?)));
-        if let Some((at, cause)) = next {
+        let is_allowed = |cause: SnapshotCause| has_allowance || !self.resident.is_limited(cause);
+        let due = self.images.slots.iter().enumerate().filter_map(|(at, slot)| Some((at, due(slot)?)));
+        // They come in turn, though there may be time for one of them only.
+        let next = due.filter(|(_, (cause, _))| is_allowed(*cause)).min_by_key(|(_, (_, begun))| *begun);
+        if let Some((at, (cause, _))) = next {
             self.begin_snapshot(at, cause, now, None);
         }
     }
@@ -74,8 +85,8 @@ impl Collector {
         image.resident.on_begun(now);
         let start = Instant::now();
         let identity = process::image_identity(slot.start.pid);
-        let has_sites = !self.shared.is_sample;
-        let blocks = if has_sites { image.placed_blocks() } else { Vec::new() };
+        let blocks = if self.shared.is_sample { None } else { image.placed_blocks() };
+        let (has_sites, blocks) = (blocks.is_some(), blocks.unwrap_or_default());
         let copy_ns = start.elapsed().as_nanos() as u64;
         self.resident.snapshooter.begin(Request {
             image: slot.start.image,
@@ -83,6 +94,7 @@ impl Collector {
             identity,
             time: now,
             cause,
+            is_limited: self.resident.is_limited(cause),
             blocks,
             has_sites,
             live: image.live(),

@@ -259,27 +259,38 @@ impl Image {
     }
 }
 
+/// The most blocks that are copied for a snapshot of resident memory: 1.5 GiB.
+const PLACED_BLOCKS_MAX: usize = 1 << 26;
+
 impl Image {
-    /// Returns all live blocks: those of pools, and inherited ones, too.
-    pub(crate) fn placed_blocks(&self) -> Vec<PlacedBlock> {
+    /// Returns all live blocks: those of pools, and inherited ones, too. `None` if there are more
+    /// than [`PLACED_BLOCKS_MAX`], or if there is no memory for so many: recording goes on.
+    pub(crate) fn placed_blocks(&self) -> Option<Vec<PlacedBlock>> {
         let has_slop = self.usable_sizes.is_any();
         // The ledger knows their number only roughly, since untracked blocks are left out.
-        let mut blocks = Vec::with_capacity(self.ledger.live().blocks_live.0 as usize);
-        blocks.extend(self.ledger.blocks().map(|(key, block)| {
+        let count = usize::try_from(self.ledger.live().blocks_live.0).ok()?;
+        let mut blocks = Vec::new();
+        if count > PLACED_BLOCKS_MAX || blocks.try_reserve_exact(count).is_err() {
+            return None;
+        }
+        for (key, block) in self.ledger.blocks() {
+            if blocks.len() == blocks.capacity() && blocks.try_reserve(1).is_err() {
+                return None;
+            }
             let usable = if has_slop && key.pool() == 0 && !block.inherited {
                 self.usable_sizes.get(block.serial, block.size)
             } else {
                 None
             };
             let slop = usable.map_or(0, |usable| usable.0.saturating_sub(block.size.0));
-            PlacedBlock {
+            blocks.push(PlacedBlock {
                 address: key.address(),
                 size: block.size.0,
                 site: block.stack.0,
                 slop: u32::try_from(slop).unwrap_or(u32::MAX),
-            }
-        }));
-        blocks
+            });
+        }
+        Some(blocks)
     }
 }
 

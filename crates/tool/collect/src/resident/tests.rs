@@ -53,6 +53,10 @@ fn a_schedule_of_ones_own() {
     let mut schedule = Schedule { last: Some((Time(0), 1)), due: Some(SnapshotCause::Growth), ..Schedule::default() };
     schedule.on_sample(every(true), Time(0), Time(100_000_000), 1);
     assert_eq!(schedule.due, Some(SnapshotCause::Schedule));
+    // A process that comes later has one at once, though there is no allowance for other causes.
+    let mut schedule = Schedule::default();
+    schedule.on_sample(every(true), Time(0), Time(AGE_MIN), 1);
+    assert_eq!((schedule.due, schedule.begun()), (Some(SnapshotCause::Schedule), None));
     let off = ResidentSnapshots { automatic: false, every: None };
     assert_eq!(causes(off, &samples), []);
 }
@@ -84,6 +88,7 @@ fn a_snapshot_of_this_process() {
         identity,
         time: Time(9),
         cause: SnapshotCause::Asked,
+        is_limited: true,
         blocks: vec![block],
         has_sites: true,
         live: Live { bytes: Bytes(1 << 20), blocks: Blocks(1) },
@@ -94,6 +99,7 @@ fn a_snapshot_of_this_process() {
     let made = snapshooter.take(Duration::from_secs(60)).expect("an answer");
     let snapshot = made.snapshot.expect("a snapshot");
     assert!(!snapshooter.is_busy());
+    assert!(made.spent >= Duration::from_nanos(1) && snapshooter.spent == made.spent);
     let site = snapshot.sites[0];
     assert_eq!((site.stack, site.bytes, site.resident), (StackId(3), Bytes(1 << 20), Bytes(1 << 20)));
     let live: u64 = snapshot.parts.iter().map(|part| part.live.0).sum();
@@ -103,6 +109,11 @@ fn a_snapshot_of_this_process() {
     // Another program runs in the process.
     snapshooter.begin(request(Some(0)));
     assert!(snapshooter.take(Duration::from_secs(60)).expect("an answer").snapshot.is_none());
+    // The time of one that was asked for does not count.
+    let before = snapshooter.spent;
+    snapshooter.begin(Request { is_limited: false, ..request(identity) });
+    assert!(snapshooter.take(Duration::from_secs(60)).expect("an answer").snapshot.is_some());
+    assert_eq!(snapshooter.spent, before);
 }
 
 #[test]

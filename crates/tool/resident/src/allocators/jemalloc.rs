@@ -220,7 +220,7 @@ impl<'a, 'm> Heap<'a, 'm> {
     }
 }
 
-/// Returns the contents of the resident pages of a range, at most 2 MiB at once.
+/// Returns the contents of the resident pages of a range, all at once: callers give 2 MiB at most.
 fn resident_parts(search: &Search<'_>, range: Range<u64>) -> Vec<(u64, Vec<u8>)> {
     let mut parts = Vec::new();
     for part in search.pages.within(range) {

@@ -8,6 +8,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use super::walk::{Extent, Walked, guess_chunk, walk};
 use crate::memory::Memory;
@@ -41,12 +44,14 @@ struct Segment {
     limit: u64,
 }
 
-/// Walks heaps, which are given with the number of their arena. Returns the sums of each.
+/// Walks heaps, which are given with the number of their arena. Returns the sums of each. Adds the
+/// processor time of other threads than the caller's to `helped`.
 pub(super) fn walk_all(
     memory: &dyn Memory,
     pages: &PresentPages,
     extents: &[(usize, Extent)],
     plan: Plan,
+    helped: &mut Duration,
 ) -> Vec<Walked> {
     let segments = divide(pages, extents, plan);
     let threads = plan.threads.min(segments.len());
@@ -65,16 +70,27 @@ pub(super) fn walk_all(
             done.lock().unwrap_or_else(PoisonError::into_inner).push((index, start, walked));
         }
     };
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            // Without a thread the others do its work.
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
-        }
+    let times = thread::scope(|scope| {
+        let help = || {
+            work();
+            thread_time()
+        };
+        // Without a thread the others do its work.
+        let helpers = (1..threads).filter_map(|_| thread::Builder::new().spawn_scoped(scope, help).ok());
+        let helpers: Vec<_> = helpers.collect();
         work();
+        helpers.into_iter().filter_map(|helper| helper.join().ok()).sum::<Duration>()
     });
+    *helped = helped.saturating_add(times);
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_unstable_by_key(|(index, ..)| *index);
     join(memory, pages, extents, &segments, done)
+}
+
+/// Returns the processor time of this thread so far.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 fn take<'s>(next: &AtomicUsize, segments: &'s [Segment]) -> Option<(usize, &'s Segment)> {

@@ -114,12 +114,12 @@ fn places() -> Places {
 }
 
 fn read(memory: &Imitation) -> Option<GlibcHeap> {
-    GlibcHeap::read(memory, &memory.pages, &places())
+    GlibcHeap::read(memory, &memory.pages, &places(), &mut Duration::default())
 }
 
 /// Reads a heap by several threads, in segments of a page or two.
 fn read_in_segments(memory: &Imitation, places: &Places) -> Option<GlibcHeap> {
-    GlibcHeap::read_by(memory, &memory.pages, places, Plan { threads: 3, segment: 0x1800 })
+    GlibcHeap::read_by(memory, &memory.pages, places, Plan { threads: 3, segment: 0x1800 }, &mut Duration::default())
 }
 
 /// Returns the bytes in use on all pages of all heaps.
@@ -191,7 +191,7 @@ fn a_heap_that_has_grown_since() {
         pages.push(range.start..end);
     }
     memory.pages = pages;
-    let heap = GlibcHeap::read(&memory, &memory.pages, &places).expect("a heap");
+    let heap = GlibcHeap::read(&memory, &memory.pages, &places, &mut Duration::default()).expect("a heap");
     let main = &heap.arenas[0];
     assert_eq!(main.system_bytes(), 0x1000);
     assert!(main.unread.bytes > 0 && main.free.bytes == 0x600, "{main:?}");
@@ -261,7 +261,7 @@ proptest! {
     fn segments_add_up_to_the_heap(samples in samples()) {
         let (memory, places, [free, used]) = heap_of(&samples);
         let one = Plan { threads: 1, segment: 0 };
-        let heap = GlibcHeap::read_by(&memory, &memory.pages, &places, one).expect("a heap");
+        let heap = GlibcHeap::read_by(&memory, &memory.pages, &places, one, &mut Duration::default()).expect("a heap");
         prop_assert_eq!((heap.arenas[0].free, heap.arenas[0].used), (free, used));
         prop_assert_eq!(filled(&heap, &memory), used.bytes);
         let divided = read_in_segments(&memory, &places).expect("a heap");
@@ -273,7 +273,7 @@ proptest! {
     #[test]
     fn a_top_that_has_moved_is_found(samples in samples(), old in 0_u64..1 << 16) {
         let (memory, places, _) = heap_of(&samples);
-        let heap = GlibcHeap::read(&memory, &memory.pages, &places).expect("a heap");
+        let heap = GlibcHeap::read(&memory, &memory.pages, &places, &mut Duration::default()).expect("a heap");
         let old = BRK + (old * 16) % (places.brk.end - BRK);
         let extent = Extent { range: places.brk.clone(), first: BRK, top: Some(old), is_brk: true };
         let mut reader = WordReader::new(&memory, &memory.pages);

@@ -179,7 +179,7 @@ fn choose<'s>(question: &Question<'_, '_>, all: &'s ImageSnapshots, at: Moment) 
 fn warn_of_gaps(chosen: &Chosen<'_>, at: Moment) {
     let figures = &chosen.snapshot.figures;
     if !figures.has_sites {
-        warn(Code::NoSites, "the live blocks are not divided: the recording is of a sample");
+        warn(Code::NoSites, "the live blocks are not divided: the recording is of a sample, or they were too many");
     }
     if !figures.knows_zeroes {
         let what = "the kernel did not tell pages of zeroes from others: in heaps they are counted";
