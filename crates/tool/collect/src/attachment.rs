@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heapledger_inject::{Caller, Image, InjectError, Loaded, Memory, Place, Threads};
+use heapledger_inject::{Caller, Image, InjectError, Loaded, Mapping, Memory, Place, Threads};
 use heapledger_wire::placed::{Description, MAPPINGS_WORDS, Parameters, SYMBOL};
 use heapledger_wire::redirection::{Jump, Region, Thunk};
 
@@ -40,6 +40,8 @@ pub use refusal::{AttachError, TraceDenial};
 const PLANS_MAX: u32 = 20;
 /// How often all threads are stopped until none is at a place that is to be replaced.
 const TRIES_MAX: u32 = 500;
+/// How often the library is taken out anew, since a module with jumps was closed meanwhile.
+const REMOVALS_MAX: u32 = 5;
 /// The time for which they are stopped in all these attempts.
 const STOPPED_MAX: Duration = Duration::from_secs(5);
 /// The pause after an attempt, as a multiple of the time for which the threads were stopped.
@@ -81,6 +83,8 @@ pub(crate) struct Attachment {
     /// The part of it that is code, in ascending order.
     code: Vec<Range<u64>>,
     jumps: Vec<Jump>,
+    /// The mappings with jumps, as they were when these were written.
+    modules: Vec<Mapping>,
     /// The address of the library's thunk.
     thunk: u64,
     /// The modules that were redirected since.
@@ -151,6 +155,7 @@ impl Attachment {
             mapped: wanted.mapped.iter().map(|part| part.range.clone()).collect(),
             code: wanted.code(),
             jumps: plan.parts.jumps.clone(),
+            modules: Vec::new(),
             thunk: Thunk::first(at(Description::THUNKS_AT)?),
             later: Later::default(),
             list,
@@ -183,6 +188,9 @@ impl Attachment {
         match written {
             Ok(stop) => {
                 attachment.stop = stop;
+                let mut modules = attachment.memory.mappings().unwrap_or_default();
+                modules.retain(|module| attachment.jumps.iter().any(|jump| module.range.contains(&jump.address)));
+                attachment.modules = modules;
                 Ok(attachment)
             }
             Err(error) => {
@@ -211,7 +219,20 @@ impl Attachment {
             return Ok(None);
         }
         let opened = self.later.close();
-        match self.with(self.pid, &self.memory, &opened).take_out() {
+        let take_out = || self.with(self.pid, &self.memory, &opened).take_out();
+        let is_closed_meanwhile = |error: &AttachError| match error {
+            AttachError::OtherCode { .. } => true,
+            AttachError::Inject { source, .. } => matches!(source, InjectError::Memory { .. }),
+            _ => false,
+        };
+        let mut taken_out = take_out();
+        for _ in 1..REMOVALS_MAX {
+            if !taken_out.as_ref().is_err_and(is_closed_meanwhile) {
+                break;
+            }
+            taken_out = take_out();
+        }
+        match taken_out {
             Ok(stop) => Ok(Some(stop)),
             Err(_) if !self.memory.is_current() => Ok(None),
             Err(error) => Err(error),
@@ -242,12 +263,13 @@ impl Attachment {
         }
     }
 
-    /// True if a process has the jumps and the library at the same places.
+    /// True if a process has the library at the same place, and jumps to it. It may have closed
+    /// some modules.
     fn is_in(&self, other: &Memory) -> bool {
         let has_jump = |jump: &Jump| has_jump(other, jump);
         // The stubs have been made for this attachment: each leads to its thunk.
         let has_code = |range: &Range<u64>| other.read(range.start, &mut [0]).is_ok();
-        !self.jumps.is_empty() && self.jumps.iter().all(has_jump) && self.code.iter().all(has_code)
+        self.jumps.iter().any(has_jump) && self.code.iter().all(has_code)
     }
 
     /// Waits until no thread is in the library's code, or returns to it.
@@ -400,6 +422,17 @@ impl SlotTable {
 fn has_jump(memory: &Memory, jump: &Jump) -> bool {
     let mut found = [0; Jump::LENGTH];
     memory.read(jump.address, &mut found).is_ok() && found == jump.jump
+}
+
+/// True if the module with a jump has been closed, given the path that it had, if that is known.
+/// False if it is there, and something else than the jump.
+fn is_closed(memory: &Memory, mappings: &[Mapping], jump: &Jump, path: Option<&str>) -> bool {
+    let path_of = |name: &str| name.strip_suffix(" (deleted)").unwrap_or(name).to_owned();
+    let now = mappings.iter().find(|mapping| mapping.range.contains(&jump.address));
+    let is_other = now.is_none_or(|now| path.is_some_and(|path| path_of(path) != path_of(&now.name)));
+    let mut found = vec![0; jump.expected().len()];
+    // It may have been opened anew at the same place.
+    is_other || memory.read(jump.address, &mut found).is_err() || found == jump.expected()
 }
 
 /// Returns the path of a process's program; empty if it cannot be read.
@@ -569,6 +602,16 @@ impl Change<'_> {
 
 /// Changes code while all threads are stopped: all of it, or nothing.
 fn change(pid: u32, memory: &Memory, changes: &[Change<'_>]) -> Result<Stop, AttachError> {
+    change_within(STOPPED_MAX, pid, memory, changes)
+}
+
+/// Does the same in attempts in which the threads are stopped for little more than `stopped_max`.
+fn change_within(
+    stopped_max: Duration,
+    pid: u32,
+    memory: &Memory,
+    changes: &[Change<'_>],
+) -> Result<Stop, AttachError> {
     let mut inside: Vec<Range<u64>> = changes.iter().map(|change| change.inside.clone()).collect();
     inside.retain(|range| !range.is_empty());
     inside.sort_by_key(|range| range.start);
@@ -579,7 +622,7 @@ fn change(pid: u32, memory: &Memory, changes: &[Change<'_>]) -> Result<Stop, Att
             Attempt::Occupied(time) => time,
         };
         stopped += time;
-        if stopped > STOPPED_MAX {
+        if stopped > stopped_max {
             break;
         }
         thread::sleep(pause_after(time));

@@ -555,6 +555,7 @@ impl State {
             allocator: AllocatorKind::from_number(request.allocator),
             allocator_version: AllocatorVersion(request.allocator_version),
             // The process waits for the answer: nothing changes meanwhile, if it has one thread.
+            identity: process::image_identity(pid),
             regions: self.inbox.keeps_mappings().then(|| proc_maps::read(pid)).flatten(),
         });
         let ring = |ring, is_common| Message::Ring(NewRing { image, ring, is_common, thread: request.thread });

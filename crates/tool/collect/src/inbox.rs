@@ -62,6 +62,8 @@ pub(crate) struct NewImage {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) allocator: AllocatorKind,
     pub(crate) allocator_version: AllocatorVersion,
+    /// The [identity](crate::process::image_identity) of the program that introduced itself.
+    pub(crate) identity: Option<u64>,
     /// The regions that were mapped when the process introduced itself, if mappings are recorded.
     pub(crate) regions: Option<Vec<Region>>,
 }

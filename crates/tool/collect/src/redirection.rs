@@ -28,7 +28,8 @@ use heapledger_wire::redirection::{JUMPS_MAX, Jump, PAGE_LENGTH, PLAN_LENGTH_MAX
 use heapledger_wire::session::ENTRIES_UNKNOWN;
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use maps::{Mapped, Mappings};
+pub(crate) use maps::Mapped;
+use maps::Mappings;
 use stubs::{Library, Stubs};
 pub(crate) use stubs::{STUB_LENGTH, is_placed_stub};
 

@@ -114,7 +114,7 @@ impl Schedule {
 pub(crate) struct Request {
     pub(crate) image: ImageId,
     pub(crate) pid: u32,
-    /// The [identity](process::image_identity) of the program that the process runs.
+    /// The [identity](process::image_identity) of the image's program.
     pub(crate) identity: Option<u64>,
     pub(crate) time: Time,
     pub(crate) cause: SnapshotCause,
@@ -203,7 +203,8 @@ fn make(request: Request) -> Made {
     let Request { image, pid, identity, time, cause, is_limited, mut blocks, has_sites, live, copy_ns, done } = request;
     let memory = ResidentMemory::of_process_without_contents(pid).ok();
     let helped = memory.as_ref().map_or(Duration::ZERO, |memory| memory.helped);
-    // After an exec, and while the process ends, it does not have the memory of the blocks.
+    // After an exec, also of a program that is not recorded, and while the process ends, it does
+    // not have the memory of the blocks.
     let memory = memory.filter(|memory| memory.kernel.resident > 0 && process::image_identity(pid) == identity);
     let snapshot = memory.map(|memory| {
         let figures = ResidentFigures {

@@ -15,6 +15,7 @@ mod tcmalloc;
 mod tests;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::glibc::Piece;
@@ -25,6 +26,13 @@ use self::cache::CachedReader;
 
 /// The number of times that a description is read which makes no sense: it may just be changing.
 const TRIES: usize = 6;
+
+/// The number of descriptions without sense after which their share is looked at while a heap is
+/// read: each is read several times.
+const WRONG_TOLERATED: u64 = 1 << 9;
+/// The most words that are looked at in search of a table of one allocator. Tables are mostly
+/// zeroes, and so is other memory.
+const WORDS_MAX: u64 = 1 << 24;
 
 /// An allocator whose heap is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,8 +147,15 @@ impl AllocatorHeap {
         }
     }
 
-    /// Moves blocks that are in a cache from those in use.
+    /// Moves blocks that are in a cache from those in use, of which there may be fewer: the caches
+    /// are read later.
     fn move_to_cached(&mut self, cached: Piece) {
+        let Piece { chunks, bytes, resident } = self.used;
+        let cached = Piece {
+            chunks: cached.chunks.min(chunks),
+            bytes: cached.bytes.min(bytes),
+            resident: cached.resident.min(resident),
+        };
         self.used.subtract(cached);
         self.cached.add_all(cached);
     }
@@ -224,6 +239,19 @@ impl Search<'_> {
                 at += length;
             }
         }
+    }
+}
+
+/// Tables of one size, none of which shares memory with another one: all of them together are read
+/// in time in proportion to their resident memory.
+#[derive(Debug, Default)]
+struct Tables(BTreeSet<u64>);
+
+impl Tables {
+    /// Adds a table of some bytes. False if it shares memory with one that was added before.
+    fn add(&mut self, table: u64, bytes: u64) -> bool {
+        let is_alone = self.0.range(table.saturating_sub(bytes - 1)..table.saturating_add(bytes)).next().is_none();
+        is_alone && self.0.insert(table)
     }
 }
 

@@ -1,22 +1,34 @@
 //! Modules that a program opens while the library is in it: their allocators are redirected before
 //! the dynamic linker goes on.
 //!
-//! A thread of the program is in the linker, and waits for the recorder. Nobody can call the
-//! functions of the new modules yet. So one thread is stopped, which maps the stubs; the others go
-//! on.
+//! A thread of the program is in the linker, and waits for the recorder. One thread is stopped, and
+//! maps the stubs. The jumps to them are written as when the library was placed: all threads are
+//! stopped, and none may be where a jump will be. Nobody can call the functions of the new modules
+//! yet. But a module that was missed before, for want of room or because it was opened while the
+//! others were redirected, may be in use by all threads.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use heapledger_inject::{Caller, InjectError, Memory, Threads};
 use heapledger_wire::redirection::{Jump, Region};
 
-use super::{Attachment, Part, Wanted, has_jump, in_tracer};
+use super::{Attachment, Change, Part, Wanted, change_within, has_jump, in_tracer, is_closed};
 use crate::redirection::{self, Opened, Parts};
 
 /// The most modules that are redirected while a process is recorded: each keeps its stubs.
 const MODULES_MAX: usize = 1024;
+/// The time for which all threads are stopped in attempts to redirect a module: one of them waits
+/// for the end of these in the linker. The next module that is opened gives another try.
+const STOPPED_MAX: Duration = Duration::from_millis(50);
+/// The most modules whose missing entries are counted.
+const MISSED_MAX: usize = 1 << 14;
+
+/// A module, by its path, its address and its inode.
+type ModuleKey = (PathBuf, u64, u64);
 
 /// The modules that were redirected later.
 #[derive(Debug, Default)]
@@ -27,12 +39,14 @@ pub(super) struct Modules {
     /// True from the end of the recording on.
     is_closed: bool,
     redirected: Vec<Redirected>,
+    /// The modules whose missing entries have been counted, by process.
+    missed: HashSet<(u32, ModuleKey)>,
 }
 
+/// A module whose stubs are mapped. Its jumps may not be written, or not any more.
 #[derive(Clone, Debug)]
 struct Redirected {
-    /// The module, and where it was.
-    module: (PathBuf, u64, u64),
+    module: ModuleKey,
     jumps: Vec<Jump>,
     stubs: Vec<Range<u64>>,
 }
@@ -56,7 +70,12 @@ impl Attachment {
     /// that it has forked. Modules that have been closed since, or were opened after the fork, are
     /// left out.
     pub(super) fn with(&self, pid: u32, memory: &Arc<Memory>, opened: &Modules) -> Attachment {
-        let (mut mapped, mut code, mut jumps) = (self.mapped.clone(), self.code.clone(), self.jumps.clone());
+        let (mut mapped, mut code) = (self.mapped.clone(), self.code.clone());
+        let mappings = memory.mappings().unwrap_or_default();
+        let path_of = |jump: &Jump| self.modules.iter().find(|module| module.range.contains(&jump.address));
+        let is_closed = |jump: &Jump| is_closed(memory, &mappings, jump, path_of(jump).map(|module| &*module.name));
+        // The entry of a module that is there and has another jump may lead to ours yet.
+        let mut jumps: Vec<Jump> = self.jumps.iter().filter(|jump| !is_closed(jump)).copied().collect();
         for module in &opened.redirected {
             jumps.extend(module.jumps.iter().filter(|jump| has_jump(memory, jump)));
             // Stubs begin with the address of the thunk.
@@ -70,7 +89,8 @@ impl Attachment {
         }
         code.sort_by_key(|range| range.start);
         let (memory, program, shared_before) = (Arc::clone(memory), self.program.clone(), self.shared_before.clone());
-        Attachment { pid, memory, program, mapped, code, jumps, shared_before, later: Later::default(), ..*self }
+        let (modules, later) = (self.modules.clone(), Later::default());
+        Attachment { pid, memory, program, mapped, code, jumps, modules, shared_before, later, ..*self }
     }
 
     /// Redirects the allocators of modules that a process has opened, one of whose threads waits
@@ -97,52 +117,76 @@ impl Attachment {
         let opened = redirection::plan_opened(pid, self.thunk, is_new).unwrap_or_default();
         // A change of a child could not be taken back: it is not known here.
         let is_own = pid == self.pid && memory.is_current();
-        opened.iter().map(|opened| if is_own { self.redirect(opened, &mut later) } else { opened.parts.entries }).sum()
+        let mut missed = 0;
+        for opened in &opened {
+            let entries = if is_own { self.redirect(opened, &mut later) } else { opened.parts.entries };
+            missed += later.count_missed(pid, opened, entries);
+        }
+        missed
     }
 
+    /// Redirects the allocators of a module. Returns the number of entries that are not redirected.
     fn redirect(&self, opened: &Opened, later: &mut Modules) -> u64 {
-        let Opened { module, parts } = opened;
-        let known = (module.path.clone(), module.start, module.inode);
+        let (parts, module) = (&opened.parts, opened.key());
         // It was there before, and its stubs still are.
-        let again = later.redirected.iter().find(|redirected| redirected.module == known);
-        let jumps = match again {
+        let known = later.redirected.iter().find(|redirected| redirected.module == module);
+        let jumps = match known {
             Some(redirected) => redirected.jumps.clone(),
             None if later.redirected.len() == MODULES_MAX => return parts.entries,
-            None => parts.jumps.clone(),
+            None if parts.jumps.is_empty() || in_tracer(|| self.map_stubs(parts)).is_err() => return parts.entries,
+            None => {
+                let range = |region: &Region| region.address..region.address + region.length;
+                let stubs = parts.regions.iter().map(range).collect();
+                later.redirected.push(Redirected { module, jumps: parts.jumps.clone(), stubs });
+                parts.jumps.clone()
+            }
         };
-        let written = in_tracer(|| self.write(parts, &jumps, again.is_some())).unwrap_or(0);
-        if again.is_none() && written != 0 {
-            let range = |region: &Region| region.address..region.address + region.length;
-            let stubs = parts.regions.iter().map(range).collect();
-            later.redirected.push(Redirected { module: known, jumps, stubs });
+        let changes: Vec<Change<'_>> = jumps.iter().map(Change::to_jump).collect();
+        match change_within(STOPPED_MAX, self.pid, &self.memory, &changes) {
+            Ok(_) => parts.entries.saturating_sub(jumps.len() as u64),
+            Err(_) => parts.entries,
         }
-        parts.entries.saturating_sub(written)
     }
 
-    /// Maps and fills stubs, unless they are there, and writes the jumps to them. Returns the
-    /// number of jumps that were written: all, or none.
-    fn write(&self, parts: &Parts, jumps: &[Jump], has_stubs: bool) -> Result<u64, InjectError> {
+    /// Maps and fills stubs, or maps nothing.
+    fn map_stubs(&self, parts: &Parts) -> Result<(), InjectError> {
         let memory = &self.memory;
         let mut threads = Threads::stop_one(self.pid)?;
         if !memory.is_current() {
             return Err(InjectError::OtherProgram);
         }
-        if !has_stubs {
-            let wanted = Wanted { mapped: parts.regions.iter().map(Part::of_stubs).collect() };
-            let instruction = memory.syscall_instruction(&memory.mappings()?).ok_or(InjectError::NoVdso)?;
-            wanted.map_by(&mut Caller::new(&mut threads, instruction)?)?;
+        let wanted = Wanted { mapped: parts.regions.iter().map(Part::of_stubs).collect() };
+        let instruction = memory.syscall_instruction(&memory.mappings()?).ok_or(InjectError::NoVdso)?;
+        wanted.map_by(&mut Caller::new(&mut threads, instruction)?)?;
+        let filled = parts.regions.iter().try_for_each(|region| {
+            let (from, length) = (region.offset as usize, region.length as usize);
+            threads.write(memory, region.address, parts.code.get(from..from + length).unwrap_or(&[]))
+        });
+        if filled.is_err() {
+            let mut caller = Caller::new(&mut threads, instruction)?;
             for region in &parts.regions {
-                let (from, length) = (region.offset as usize, region.length as usize);
-                threads.write(memory, region.address, parts.code.get(from..from + length).unwrap_or(&[]))?;
+                let arguments = [region.address, region.length, 0, 0, 0, 0];
+                caller.syscall("give memory back", libc::SYS_munmap, arguments)?;
             }
         }
-        for (index, jump) in jumps.iter().enumerate() {
-            let Err(error) = threads.write(memory, jump.address, &jump.jump) else { continue };
-            for jump in jumps.iter().take(index) {
-                let _ = threads.write(memory, jump.address, jump.expected().get(..Jump::LENGTH).unwrap_or(&[]));
-            }
-            return Err(error);
-        }
-        Ok(jumps.len() as u64)
+        filled
     }
 }
+
+impl Opened {
+    fn key(&self) -> ModuleKey {
+        (self.module.path.clone(), self.module.start, self.module.inode)
+    }
+}
+
+impl Modules {
+    /// Returns the number of a module's entries that are not redirected, the first time, and 0 if
+    /// they have been counted before.
+    fn count_missed(&mut self, pid: u32, opened: &Opened, entries: u64) -> u64 {
+        let has_room = self.missed.len() < MISSED_MAX;
+        if entries != 0 && has_room && self.missed.insert((pid, opened.key())) { entries } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests;

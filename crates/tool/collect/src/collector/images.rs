@@ -106,7 +106,8 @@ impl Images {
         if new.fork.is_none() {
             shared.departures.introduce(new.pid, new.stamp);
         }
-        self.slots.push(Slot::new(start, new.fork, new.regions));
+        let slot = Slot::new(start, new.fork);
+        self.slots.push(Slot { identity: new.identity, regions: new.regions, ..slot });
         let processes = &mut self.processes;
         let process = *self.by_pid.entry(new.pid).or_insert_with(|| {
             processes.push(Process { pid: new.pid, parent_pid: new.parent_pid, images: Vec::new() });
@@ -351,7 +352,7 @@ impl Images {
         for process in self.by_pid.values().filter_map(|&process| self.processes.get(process)) {
             let Some(slot) = process.images.last().and_then(|&image| self.slots.get_mut(image)) else { continue };
             if let Stage::Running(image) = &mut slot.stage {
-                image.check_mappings(now, merged, shared);
+                image.check_mappings(now, merged, slot.identity, shared);
             }
         }
     }

@@ -8,7 +8,6 @@ use heapledger_recording::{SnapshotCause, Time};
 use super::Collector;
 use super::slot::{Slot, Stage};
 use crate::options::ResidentSnapshots;
-use crate::process;
 use crate::resident::{Request, Snapshooter};
 use crate::writer::Job;
 
@@ -84,14 +83,13 @@ impl Collector {
         let Stage::Running(image) = &mut slot.stage else { return };
         image.resident.on_begun(now);
         let start = Instant::now();
-        let identity = process::image_identity(slot.start.pid);
         let blocks = if self.shared.is_sample { None } else { image.placed_blocks() };
         let (has_sites, blocks) = (blocks.is_some(), blocks.unwrap_or_default());
         let copy_ns = start.elapsed().as_nanos() as u64;
         self.resident.snapshooter.begin(Request {
             image: slot.start.image,
             pid: slot.start.pid,
-            identity,
+            identity: slot.identity,
             time: now,
             cause,
             is_limited: self.resident.is_limited(cause),

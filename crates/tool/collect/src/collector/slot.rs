@@ -19,6 +19,9 @@ use crate::shared::SharedRing;
 pub(super) struct Slot {
     pub(super) start: ImageStart,
     pub(super) fork: Option<NewFork>,
+    /// The [identity](crate::process::image_identity) of its program. After an exec of a program
+    /// that is not recorded, the process has another one.
+    pub(super) identity: Option<u64>,
     /// The regions that were mapped when it began, until it runs.
     pub(super) regions: Option<Vec<Region>>,
     pub(super) stage: Stage,
@@ -56,11 +59,12 @@ pub(super) enum Stage {
 }
 
 impl Slot {
-    pub(super) fn new(start: ImageStart, fork: Option<NewFork>, regions: Option<Vec<Region>>) -> Slot {
+    pub(super) fn new(start: ImageStart, fork: Option<NewFork>) -> Slot {
         Slot {
             start,
             fork,
-            regions,
+            identity: None,
+            regions: None,
             stage: Stage::New,
             sources: 0,
             common: None,

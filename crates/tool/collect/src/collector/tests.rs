@@ -92,6 +92,7 @@ impl Bench {
     fn image(&mut self, pid: u32, fork: Option<NewFork>) -> FakeImage {
         let id = ImageId(self.collector.images.slots.len() as u32 + self.posted_images());
         let new = NewImage {
+            identity: None,
             regions: None,
             age: Duration::ZERO,
             image: id,

@@ -562,10 +562,10 @@ impl Image {
     }
 
     /// Reads what is mapped in the process, if that is due. All calls before `merged` have been
-    /// taken.
-    pub(crate) fn check_mappings(&mut self, now: Time, merged: Time, shared: &mut Shared) {
+    /// taken. `identity` is the [identity](crate::process::image_identity) of the image's program.
+    pub(crate) fn check_mappings(&mut self, now: Time, merged: Time, identity: Option<u64>, shared: &mut Shared) {
         self.mappings.pass(merged, shared);
-        self.mappings.check(now, shared);
+        self.mappings.check(now, identity, shared);
     }
 
     /// Returns what is mapped now, for a child that is forked.

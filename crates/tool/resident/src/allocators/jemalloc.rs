@@ -13,7 +13,7 @@ mod sizes;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, words};
+use super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, Tables, WORDS_MAX, WRONG_TOLERATED, words};
 use crate::glibc::Piece;
 use crate::pages::PAGE;
 
@@ -34,7 +34,7 @@ const WRONG_MAX: u64 = 64;
 
 /// Returns the heaps of jemalloc in a process: a program and a library may have one each.
 pub(super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Vec<AllocatorHeap> {
-    let (mut roots, mut tries) = (BTreeSet::new(), 0);
+    let (mut roots, mut tries, mut words_left) = (BTreeSet::new(), 0, WORDS_MAX);
     search.for_each_data(|start, bytes| {
         for (at, leaf) in words(start, bytes) {
             let is_known =
@@ -44,7 +44,7 @@ pub(super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Vec<Al
                 continue;
             }
             tries += 1;
-            if let Some(number) = number_of_leaf(search, reader, leaf) {
+            if let Some(number) = number_of_leaf(search, reader, leaf, &mut words_left) {
                 roots.extend(at.checked_sub(8 * number).filter(|root| root % 8 == 0));
             }
         }
@@ -62,13 +62,19 @@ fn is_leaf_inside(search: &Search<'_>, leaf: u64) -> bool {
 }
 
 /// Returns the position in the root of the leaf at an address, by the first of its entries. `None`
-/// if this is no leaf.
-fn number_of_leaf(search: &Search<'_>, reader: &mut CachedReader<'_>, leaf: u64) -> Option<u64> {
+/// if this is no leaf. `words_left` are the words that are looked at.
+pub(super) fn number_of_leaf(
+    search: &Search<'_>,
+    reader: &mut CachedReader<'_>,
+    leaf: u64,
+    words_left: &mut u64,
+) -> Option<u64> {
     /// The words that are looked at: those of 16 pages.
     const WORDS: usize = 16 * 512;
     let parts = search.pages.within(leaf..leaf + NODE_BYTES);
     let places = parts.flat_map(|part| (part.start.next_multiple_of(8)..part.end).step_by(8));
     for at in places.take(WORDS) {
+        *words_left = words_left.checked_sub(1)?;
         // Entries of pages that are in no extent may have a class, but no address.
         let address = reader.word(at)? & EDATA_BITS;
         if address == 0 {
@@ -84,7 +90,7 @@ fn number_of_leaf(search: &Search<'_>, reader: &mut CachedReader<'_>, leaf: u64)
 }
 
 /// A read in progress.
-struct Heap<'a, 'm> {
+pub(super) struct Heap<'a, 'm> {
     search: &'a Search<'a>,
     reader: &'a mut CachedReader<'m>,
     heap: AllocatorHeap,
@@ -100,7 +106,7 @@ struct Heap<'a, 'm> {
 
 impl<'a, 'm> Heap<'a, 'm> {
     /// Reads the heap whose root is at an address. `None` if it makes no sense.
-    fn read(search: &'a Search<'a>, reader: &'a mut CachedReader<'m>, root: u64) -> Option<AllocatorHeap> {
+    pub(super) fn read(search: &'a Search<'a>, reader: &'a mut CachedReader<'m>, root: u64) -> Option<AllocatorHeap> {
         let mut heap = Heap {
             search,
             reader,
@@ -115,21 +121,28 @@ impl<'a, 'm> Heap<'a, 'm> {
         for (at, bytes) in resident_parts(search, root..root.checked_add(NODE_BYTES)?) {
             children.extend(words(at, &bytes).filter(|(_, leaf)| *leaf != 0));
         }
+        let mut leaves = Tables::default();
         for (at, leaf) in children {
-            if leaf % 64 != 0 || !is_leaf_inside(search, leaf) {
+            if leaf % 64 != 0 || !is_leaf_inside(search, leaf) || !leaves.add(leaf, NODE_BYTES) {
                 return None;
             }
             heap.base_places.insert(leaf / base::ALIGNMENT);
-            heap.read_leaf((at - root) / 8 * LEAF_SPAN, leaf);
+            heap.read_leaf((at - root) / 8 * LEAF_SPAN, leaf)?;
         }
-        if heap.right == 0 || heap.wrong * WRONG_MAX > heap.right + heap.wrong {
+        if heap.right == 0 || heap.is_wrong() {
             return None;
         }
         heap.finish()
     }
 
-    /// Reads the extents that a leaf has, whose first address is given.
-    fn read_leaf(&mut self, first: u64, leaf: u64) {
+    /// True if too many descriptions make no sense.
+    fn is_wrong(&self) -> bool {
+        self.wrong * WRONG_MAX > self.right + self.wrong
+    }
+
+    /// Reads the extents that a leaf has, whose first address is given. `None` if too many of them
+    /// make no sense.
+    fn read_leaf(&mut self, first: u64, leaf: u64) -> Option<()> {
         for (at, bytes) in resident_parts(self.search, leaf..leaf + NODE_BYTES) {
             let entries = words(at, &bytes).filter(|(_, entry)| entry & EDATA_BITS != 0);
             for (at, entry) in entries {
@@ -146,8 +159,12 @@ impl<'a, 'm> Heap<'a, 'm> {
                     }
                     None => self.wrong += 1,
                 }
+                if self.wrong > WRONG_TOLERATED && self.is_wrong() {
+                    return None;
+                }
             }
         }
+        Some(())
     }
 
     /// Returns the description that the entry at a place has of an extent that begins with a page.

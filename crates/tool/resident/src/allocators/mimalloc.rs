@@ -7,7 +7,7 @@
 //! mimalloc 2.0.9, 2.1.9, 2.2.4 and 2.3.2, without the checks of its secure and debug builds.
 
 mod layout;
-mod page_map;
+pub(super) mod page_map;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;

@@ -5,7 +5,7 @@
 //! allocator's data have, too: it is how these data are found. Sources: `meta.h` and `glue.h` of
 //! musl 1.2.3.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use super::{Allocator, AllocatorHeap, CachedReader, Search, words};
@@ -23,7 +23,9 @@ const SIZES: [u64; 48] = [
 /// page of descriptions.
 const AREA_HEAD: u64 = 56;
 /// The most pages of descriptions.
-const AREAS_MAX: usize = 1 << 18;
+const AREAS_MAX: usize = 1 << 14;
+/// The most groups that are looked at in search of those in which others lie.
+const STEPS_MAX: usize = 1 << 26;
 /// The descriptions in a page, and the size of one and of what is in front of them.
 const SLOTS_MAX: u64 = 101;
 const META_SIZE: u64 = 40;
@@ -95,7 +97,8 @@ impl Group {
 /// Reads the heap whose first page of descriptions is at an address.
 fn read(search: &Search<'_>, reader: &mut CachedReader<'_>, secret: u64, first: u64) -> Option<AllocatorHeap> {
     let (mut groups, mut areas, mut area) = (BTreeMap::new(), Vec::new(), first);
-    while area != 0 && areas.len() < AREAS_MAX && area.is_multiple_of(PAGE) {
+    let mut seen = HashSet::new();
+    while area != 0 && areas.len() < AREAS_MAX && area.is_multiple_of(PAGE) && seen.insert(area) {
         let Some([check, next, count]) = reader.words::<3>(area) else { break };
         if check != secret {
             break;
@@ -120,8 +123,9 @@ fn read(search: &Search<'_>, reader: &mut CachedReader<'_>, secret: u64, first: 
     }
     // Groups in slots of others, the larger ones first: what is left of the slot is free.
     inner.sort_by_key(|(_, group)| std::cmp::Reverse(group.stride * group.slots));
+    let mut steps_left = STEPS_MAX;
     for (start, group) in inner {
-        let Some(slot) = slot_of(&groups, &heap.ranges, start) else { continue };
+        let Some(slot) = slot_of(&groups, &heap.ranges, start, &mut steps_left) else { continue };
         let bytes = slot.end - slot.start;
         heap.used.subtract(Piece { chunks: 1, bytes, resident: search.resident(slot.clone()) });
         let before = start.saturating_sub(slot.start);
@@ -129,7 +133,6 @@ fn read(search: &Search<'_>, reader: &mut CachedReader<'_>, secret: u64, first: 
         add(&mut heap, search, start, &group, slot.end);
     }
     areas.sort_unstable();
-    areas.dedup();
     areas.retain(|area| super::range_at(&heap.ranges, *area).is_none());
     for area in areas {
         if search.private_at(area).is_some() {
@@ -143,13 +146,19 @@ fn read(search: &Search<'_>, reader: &mut CachedReader<'_>, secret: u64, first: 
 }
 
 /// Returns the slot of the smallest group around a group, if that is in the heap's mappings.
-fn slot_of(groups: &BTreeMap<u64, Group>, ranges: &[Range<u64>], start: u64) -> Option<Range<u64>> {
+/// `steps_left` are the groups that are looked at.
+fn slot_of(
+    groups: &BTreeMap<u64, Group>,
+    ranges: &[Range<u64>],
+    start: u64,
+    steps_left: &mut usize,
+) -> Option<Range<u64>> {
     /// The most groups between the beginnings of a group and of one that lies in it.
     const BETWEEN_MAX: usize = 4096;
     super::range_at(ranges, start)?;
-    let outer = groups.range(..start).rev().take(BETWEEN_MAX);
+    let mut outer = groups.range(..start).rev().take(BETWEEN_MAX.min(*steps_left)).inspect(|_| *steps_left -= 1);
     let (outer, group) =
-        outer.into_iter().find(|(outer, group)| start < outer.saturating_add(UNIT + group.slots * group.stride))?;
+        outer.find(|(outer, group)| start < outer.saturating_add(UNIT + group.slots * group.stride))?;
     let number = start.checked_sub(outer + UNIT)? / group.stride;
     (number < group.slots).then(|| group.slot(*outer, number))
 }

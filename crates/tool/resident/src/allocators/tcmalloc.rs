@@ -11,7 +11,7 @@ mod lists;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, words};
+use super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, Tables, WRONG_TOLERATED, words};
 use crate::glibc::Piece;
 
 use self::lists::{Lists, SizeClasses};
@@ -112,7 +112,7 @@ impl Span {
 }
 
 /// A read in progress.
-struct Heap<'a, 'm> {
+pub(super) struct Heap<'a, 'm> {
     search: &'a Search<'a>,
     reader: &'a mut CachedReader<'m>,
     classes: SizeClasses,
@@ -127,7 +127,7 @@ struct Heap<'a, 'm> {
 
 impl<'a, 'm> Heap<'a, 'm> {
     /// Reads the heap whose page map is at an address. `None` if it makes no sense.
-    fn read(search: &'a Search<'a>, reader: &'a mut CachedReader<'m>, root: u64) -> Option<AllocatorHeap> {
+    pub(super) fn read(search: &'a Search<'a>, reader: &'a mut CachedReader<'m>, root: u64) -> Option<AllocatorHeap> {
         let classes = SizeClasses::find(search)?;
         let mut heap = Heap {
             search,
@@ -139,25 +139,32 @@ impl<'a, 'm> Heap<'a, 'm> {
             end: 0,
             descriptions: BTreeSet::new(),
         };
+        let mut leaves = Tables::default();
         for number in 0..LEAVES {
             let leaf = heap.reader.word(root + 8 * number).unwrap_or(0);
             if leaf == 0 {
                 continue;
             }
-            if !is_leaf_inside(search, leaf) {
+            if !is_leaf_inside(search, leaf) || !leaves.add(leaf, LEAF_BYTES) {
                 return None;
             }
             heap.descriptions.insert(leaf >> 16);
-            heap.read_leaf(number * LEAF_SPAN, leaf);
+            heap.read_leaf(number * LEAF_SPAN, leaf)?;
         }
-        if heap.right == 0 || heap.wrong * WRONG_MAX > heap.right + heap.wrong {
+        if heap.right == 0 || heap.is_wrong() {
             return None;
         }
         Some(heap.finish())
     }
 
-    /// Reads the spans that a leaf has, whose first address is given.
-    fn read_leaf(&mut self, first: u64, leaf: u64) {
+    /// True if too many descriptions make no sense.
+    fn is_wrong(&self) -> bool {
+        self.wrong * WRONG_MAX > self.right + self.wrong
+    }
+
+    /// Reads the spans that a leaf has, whose first address is given. `None` if too many of them
+    /// make no sense.
+    fn read_leaf(&mut self, first: u64, leaf: u64) -> Option<()> {
         let parts: Vec<Range<u64>> = self.search.pages.within(leaf..leaf + LEAF_BYTES).collect();
         for part in parts {
             for at in (part.start.next_multiple_of(8)..part.end).step_by(8) {
@@ -176,8 +183,12 @@ impl<'a, 'm> Heap<'a, 'm> {
                     }
                     None => self.wrong += 1,
                 }
+                if self.wrong > WRONG_TOLERATED && self.is_wrong() {
+                    return None;
+                }
             }
         }
+        Some(())
     }
 
     /// Returns the description that the entry at a place has of a span that begins with a page.
@@ -228,7 +239,7 @@ impl<'a, 'm> Heap<'a, 'm> {
     fn finish(mut self) -> AllocatorHeap {
         let lists = Lists::read(self.search, self.reader, &self.classes);
         let mut cached = Piece::default();
-        for &(address, size) in &lists.blocks {
+        for (&address, &size) in &lists.blocks {
             if super::range_at(&self.heap.ranges, address).is_some() {
                 let resident = self.search.resident(address..address.saturating_add(size));
                 cached.add_all(Piece { chunks: 1, bytes: size, resident });

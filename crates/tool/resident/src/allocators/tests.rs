@@ -3,6 +3,7 @@
 #![expect(clippy::single_range_in_vec_init, reason = "lists of ranges are meant, of which some have one")]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -56,9 +57,32 @@ impl Image {
     }
 
     fn heaps(&self) -> Vec<AllocatorHeap> {
+        self.search(self, &Cell::new(false)).heaps()
+    }
+
+    fn search<'a>(&'a self, memory: &'a dyn Memory, is_doubtful: &'a Cell<bool>) -> Search<'a> {
         let (data, private) = (&self.data[..], &self.private[..]);
-        Search { memory: self, pages: &self.pages, data, private, spaces: private, is_doubtful: &Cell::new(false) }
-            .heaps()
+        Search { memory, pages: &self.pages, data, private, spaces: private, is_doubtful }
+    }
+
+    /// Calls a function for the memory. Panics if it reads much more than there is.
+    fn in_limits(&self, look: impl FnOnce(&Search<'_>, &mut CachedReader<'_>)) {
+        let (memory, is_doubtful) = (Limited { image: self, bytes: AtomicU64::new(0) }, Cell::new(false));
+        look(&self.search(&memory, &is_doubtful), &mut CachedReader::new(&memory, &self.pages));
+    }
+}
+
+/// Memory of which at most 256 MiB are read.
+struct Limited<'a> {
+    image: &'a Image,
+    bytes: AtomicU64,
+}
+
+impl Memory for Limited<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
+        let before = self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        assert!(before < 256 * MIB, "it is read again and again");
+        self.image.read(address, buffer)
     }
 }
 
@@ -226,6 +250,104 @@ fn a_heap_of_musl() {
     assert_eq!(heap.bookkeeping, piece(3, 2 * 16 + PAGE, 2 * 16 + PAGE));
     assert_eq!(heap.total().bytes, 2 * PAGE);
     assert_eq!(heap.free.bytes, PAGE - 32 - used);
+}
+
+/// A root of which all words name one leaf, or leaves that share memory.
+#[test]
+fn tables_that_are_named_again_and_again() {
+    for step in [0, 64] {
+        let mut image = jemalloc();
+        let leaf = OWN + MIB + 64;
+        for number in (0..1 << 18).filter(|number| *number != HEAP >> 30) {
+            image.write(DATA + 8 + 8 * number, [leaf + step * (number % 1024)]);
+        }
+        image.pages = PresentPages::default();
+        let image = image.with_pages(&[OWN..OWN + 4 * MIB]);
+        image.in_limits(|search, reader| assert_eq!(jemalloc::Heap::read(search, reader, DATA + 8), None));
+    }
+    let mut image = tcmalloc();
+    for number in (0..1 << 17).filter(|number| *number != HEAP >> 31) {
+        image.write(DATA + 0x808 + 8 * number, [OWN + 8]);
+    }
+    image.pages = PresentPages::default();
+    let image = image.with_pages(&[OWN..OWN + 4 * MIB]);
+    image.in_limits(|search, reader| assert!(tcmalloc::Heap::read(search, reader, DATA + 0x808).is_none()));
+}
+
+/// Returns the data and the page map of mimalloc 3, whose first level has the address of one table
+/// in all words. This table has two pages in turn.
+fn mimalloc_with_one_table() -> Image {
+    const MAP: u64 = OWN;
+    const TABLE: u64 = OWN + 2 * MIB;
+    const PAGES: u64 = OWN + 3 * MIB;
+    let mut image = Image { data: vec![DATA..DATA + PAGE], ..Image::default() };
+    image.private = vec![OWN..OWN + 4 * MIB];
+    image.write(DATA, [MAP]);
+    (0..1 << 18).for_each(|number| image.write(MAP + 8 * number, [TABLE]));
+    (0..1 << 13).for_each(|number| image.write(TABLE + 8 * number, [PAGES + 64 * (number % 2)]));
+    for page in [PAGES, PAGES + 64] {
+        image.write(page, [8, 0, 8 << 32 | 8 << 16, 0, 0, 64, (1 << 13) << 16]);
+    }
+    image.with_pages(&[])
+}
+
+/// It has 2^31 entries, each of which would be another page.
+#[test]
+fn a_page_map_with_one_table() {
+    mimalloc_with_one_table().in_limits(|search, reader| {
+        assert!(mimalloc::page_map::find(search, reader).is_none());
+        assert!(search.is_doubtful.get());
+    });
+}
+
+/// Each description without sense is read several times, since it may be changing.
+#[test]
+fn a_leaf_without_sense() {
+    let mut image = jemalloc();
+    (14..1 << 18).for_each(|page| image.write(OWN + MIB + 64 + 8 * page, [OWN + 0x1800]));
+    image.pages = PresentPages::default();
+    let image = image.with_pages(&[]);
+    image.in_limits(|search, reader| assert_eq!(jemalloc::find(search, reader), []));
+    let mut image = tcmalloc();
+    (7..1 << 18).for_each(|page| image.write(OWN + 8 + 8 * page, [OWN + 3 * MIB + 2048]));
+    image.pages = PresentPages::default();
+    let image = image.with_pages(&[]);
+    image.in_limits(|search, reader| assert_eq!(tcmalloc::find(search, reader), []));
+}
+
+/// Zeroes may be the beginning of a leaf: of all that are tried, only so many words are looked at.
+#[test]
+fn zeroes_that_may_be_leaves() {
+    let image = Image { private: vec![OWN..OWN + 4 * MIB], ..Image::default() };
+    let image = image.with_pages(&[OWN..OWN + 2 * MIB]);
+    let doubtful = Cell::new(false);
+    let (search, mut words_left) = (image.search(&image, &doubtful), 20_000);
+    let reader = &mut CachedReader::new(&image, &image.pages);
+    for left in [20_000 - 8192, 20_000 - 2 * 8192, 0, 0] {
+        assert_eq!(jemalloc::number_of_leaf(&search, reader, OWN, &mut words_left), None);
+        assert_eq!(words_left, left);
+    }
+    words_left = 10_000;
+    for left in [10_000 - 8192, 0] {
+        assert_eq!(mimalloc::page_map::first_page(&search, reader, OWN, &mut words_left), None);
+        assert_eq!(words_left, left);
+    }
+}
+
+/// The list of a cache may change while it is read, so that it leads to blocks again.
+#[test]
+fn a_list_with_a_circle() {
+    let mut image = tcmalloc();
+    image.write(HEAP + 320, [HEAP + 160]);
+    image.write(OWN + 3 * MIB + 16 * PAGE + 64, [HEAP + 160, 40_000]);
+    let heaps = image.heaps();
+    assert_eq!((heaps[0].used.chunks, heaps[0].cached), (9, piece(2, 32, 32)));
+    assert_eq!(heaps[0].total().bytes, tcmalloc().heaps()[0].total().bytes);
+    // The caches may have more than what was in use before.
+    let mut heap = AllocatorHeap::new(Allocator::Tcmalloc);
+    heap.used = piece(2, 64, 64);
+    heap.move_to_cached(piece(3, 48, 80));
+    assert_eq!((heap.used, heap.cached), (piece(0, 16, 0), piece(2, 48, 64)));
 }
 
 /// Two allocators in one process are both found.

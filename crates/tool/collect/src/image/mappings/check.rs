@@ -13,6 +13,7 @@ use heapledger_recording::{
 
 use super::{Call, Cause, Mappings, New, WAITING_MAX, kind_of};
 use crate::proc_maps::{self, Region};
+use crate::process;
 use crate::session_state::Shared;
 
 /// The beginning of the names of the recorder's own libraries.
@@ -67,8 +68,9 @@ impl Snapshot {
 }
 
 impl Mappings {
-    /// Reads what is mapped, if that is due.
-    pub(super) fn check(&mut self, now: Time, shared: &mut Shared) {
+    /// Reads what is mapped, if that is due. After an exec, also of a program that is not recorded,
+    /// it is another program's, whose identity is not `identity`.
+    pub(super) fn check(&mut self, now: Time, identity: Option<u64>, shared: &mut Shared) {
         let is_waiting = self.opening.as_ref().is_some_and(|opening| opening.found.is_none());
         if !self.is_recorded || self.snapshot.is_some() || !(is_waiting || now >= self.next_check) {
             return;
@@ -80,6 +82,12 @@ impl Mappings {
         let is_quiet = self.rows.is_empty() && !is_waiting;
         self.interval = if is_quiet { (self.interval * 2).min(INTERVAL_MAX) } else { INTERVAL_MIN };
         self.next_check = Time(end.0.saturating_add((took * SHARE).max(self.interval).as_nanos() as u64));
+        if process::image_identity(self.pid) != identity {
+            if let Some(opening) = &mut self.opening {
+                opening.found.get_or_insert((Vec::new(), end));
+            }
+            return;
+        }
         self.name(&regions, shared);
         match &mut self.opening {
             Some(opening) => {

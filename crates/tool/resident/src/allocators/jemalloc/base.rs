@@ -85,6 +85,8 @@ pub(super) struct Caches {
     pub(super) count: u64,
     /// The addresses and sizes of the blocks in them.
     pub(super) blocks: BTreeMap<u64, u64>,
+    /// The number of entries that were looked at.
+    entries: usize,
 }
 
 /// Returns the caches whose descriptions the blocks lead to. An arena has the address of the first,
@@ -139,8 +141,12 @@ impl Caches {
                 break;
             }
             for entry in 0..count {
+                self.entries += 1;
+                if self.entries > CACHED_ALL_MAX {
+                    return;
+                }
                 let Some(block) = reader.word(head.wrapping_add(8 * entry)) else { continue };
-                if self.blocks.len() < CACHED_ALL_MAX && block.checked_add(size).is_some_and(|end| end < 1 << 47) {
+                if block.checked_add(size).is_some_and(|end| end < 1 << 47) {
                     self.blocks.insert(block, size);
                 }
             }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, words};
+use super::super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, Tables, WORDS_MAX, words};
 use super::SLICE;
 use crate::glibc::Piece;
 
@@ -22,7 +22,9 @@ const SLICES_BEFORE: u64 = 1 << 14;
 /// The most words that are tried as the address of the first level.
 const TRIES_MAX: usize = 1 << 16;
 /// The words of a first level that are looked at in a try.
-const WORDS_MAX: usize = 16 * 512;
+const WORDS_AT_ONCE: usize = 16 * 512;
+/// The most ranges of slices that have a page: of a heap of 256 GiB, if each has one slice.
+const PAGES_MAX: usize = 1 << 22;
 /// The most blocks of lists that are followed.
 const LISTED_MAX: u64 = 1 << 22;
 /// A page map is none of this layout if more than one of so many descriptions makes no sense.
@@ -31,13 +33,13 @@ const WRONG_MAX: u64 = 64;
 const ARENA_SLICES: std::ops::RangeInclusive<u64> = 512..=1 << 22;
 
 /// Returns the heap of mimalloc 3 in a process.
-pub(super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Option<AllocatorHeap> {
-    let (mut map, mut tries) = (None, 0);
+pub(in super::super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Option<AllocatorHeap> {
+    let (mut map, mut tries, mut words_left) = (None, 0, WORDS_MAX);
     search.for_each_data(|start, bytes| {
         for (_, address) in words(start, bytes).filter(|(_, word)| *word != 0 && word % 8 == 0) {
             if map.is_none() && tries < TRIES_MAX && search.private_at(address).is_some() {
                 tries += 1;
-                map = Some(address).filter(|_| is_map(search, reader, address));
+                map = Some(address).filter(|_| first_page(search, reader, address, &mut words_left).is_some());
             }
         }
     });
@@ -53,29 +55,38 @@ pub(super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Option
     heap
 }
 
-/// True if there is a page map at an address, by its first entry.
-fn is_map(search: &Search<'_>, reader: &mut CachedReader<'_>, map: u64) -> bool {
+/// Returns the first page of the page map at an address. `None` if there is no page map.
+/// `words_left` are the words that are looked at.
+pub(in super::super) fn first_page(
+    search: &Search<'_>,
+    reader: &mut CachedReader<'_>,
+    map: u64,
+    words_left: &mut u64,
+) -> Option<Page> {
     let parts = search.pages.within(map..map.saturating_add(TABLES * 8));
     let places = parts.flat_map(|part| (part.start.next_multiple_of(8)..part.end).step_by(8));
     // The first table has an entry for null.
-    for at in places.skip_while(|at| *at == map).take(WORDS_MAX) {
+    for at in places.skip_while(|at| *at == map).take(WORDS_AT_ONCE) {
+        *words_left = words_left.checked_sub(1)?;
         let table = match reader.word(at) {
             Some(0) => continue,
             Some(table) if table % 8 == 0 && search.private_at(table).is_some() => table,
-            _ => return false,
+            _ => return None,
         };
         let entries = search.pages.within(table..table.saturating_add(TABLE_BYTES));
-        let mut entries = entries.flat_map(|part| (part.start.next_multiple_of(8)..part.end).step_by(8));
-        let Some(entry) = entries.find(|entry| reader.word(*entry).is_some_and(|page| page != 0)) else { return false };
-        let slice = (at - map) / 8 * ENTRIES + (entry - table) / 8;
-        return reader.word(entry).and_then(|page| Page::read(reader, page, slice)).is_some();
+        for entry in entries.flat_map(|part| (part.start.next_multiple_of(8)..part.end).step_by(8)) {
+            *words_left = words_left.checked_sub(1)?;
+            let Some(page) = reader.word(entry).filter(|page| *page != 0) else { continue };
+            return Page::read(reader, page, (at - map) / 8 * ENTRIES + (entry - table) / 8);
+        }
+        return None;
     }
-    false
+    None
 }
 
 /// A page: blocks of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Page {
+pub(in super::super) struct Page {
     used: u64,
     block_size: u64,
     /// The list of blocks that other threads have freed.
@@ -114,7 +125,7 @@ impl<'a, 'm> Heap<'a, 'm> {
     fn read(search: &'a Search<'a>, reader: &'a mut CachedReader<'m>, map: u64) -> Option<AllocatorHeap> {
         let heap = AllocatorHeap::new(Allocator::Mimalloc);
         let mut heap = Heap { search, reader, heap, threads: BTreeSet::new(), right: 0, wrong: 0, listed: 0 };
-        for (page, slices) in heap.pages(map) {
+        for (page, slices) in heap.pages(map)? {
             let range = slices.start * SLICE..slices.end * SLICE;
             match Page::read(heap.reader, page, slices.start).filter(|_| search.is_in_space(&range)) {
                 Some(page) => heap.add(&page, range),
@@ -130,26 +141,33 @@ impl<'a, 'm> Heap<'a, 'm> {
         Some(heap.heap)
     }
 
-    /// Returns the addresses of the descriptions of pages, with the slices of each.
-    fn pages(&mut self, map: u64) -> Vec<(u64, Range<u64>)> {
+    /// Returns the addresses of the descriptions of pages, with the slices of each. `None` if there
+    /// are more than any heap has.
+    fn pages(&mut self, map: u64) -> Option<Vec<(u64, Range<u64>)>> {
+        let mut tables = Tables::default();
         let mut pages: Vec<(u64, Range<u64>)> = Vec::new();
         for part in self.search.pages.within(map..map.saturating_add(TABLES * 8)) {
             for at in (part.start.next_multiple_of(8)..part.end).step_by(8) {
                 let Some(table) = self.reader.word(at).filter(|table| *table != 0) else { continue };
+                if !tables.add(table, TABLE_BYTES) {
+                    continue;
+                }
                 let first = (at - map) / 8 * ENTRIES;
                 for part in self.search.pages.within(table..table.saturating_add(TABLE_BYTES)) {
                     for at in (part.start.next_multiple_of(8)..part.end).step_by(8) {
                         let slice = first + (at - table) / 8;
                         let Some(page) = self.reader.word(at).filter(|page| *page != 0 && slice != 0) else { continue };
+                        let is_full = pages.len() == PAGES_MAX;
                         match pages.last_mut() {
                             Some((last, slices)) if *last == page && slices.end == slice => slices.end = slice + 1,
+                            _ if is_full => return None,
                             _ => pages.push((page, slice..slice + 1)),
                         }
                     }
                 }
             }
         }
-        pages
+        Some(pages)
     }
 
     fn add(&mut self, page: &Page, range: Range<u64>) {

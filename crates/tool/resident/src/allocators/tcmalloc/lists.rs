@@ -1,7 +1,7 @@
 //! The sizes of blocks, and the lists of freed ones: those of threads, and those that the central
 //! lists keep for all threads (the transfer cache).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{CachedReader, Search, words};
 
@@ -72,8 +72,8 @@ pub(super) struct Lists {
     pub(super) threads: u64,
     /// The addresses of the caches.
     pub(super) caches: BTreeSet<u64>,
-    /// The addresses and sizes of the blocks.
-    pub(super) blocks: Vec<(u64, u64)>,
+    /// The sizes of the blocks, by their addresses.
+    pub(super) blocks: BTreeMap<u64, u64>,
 }
 
 impl Lists {
@@ -128,8 +128,8 @@ impl Lists {
             if at == 0 || self.blocks.len() >= BLOCKS_MAX {
                 break;
             }
-            self.blocks.push((at, size));
-            if at == last {
+            // A list that changes while it is read may lead to blocks that were in it before.
+            if self.blocks.insert(at, size).is_some() || at == last {
                 break;
             }
             let Some(next) = reader.word(at) else { break };
