@@ -32,9 +32,6 @@ const NAMES: &[&str] = &[
     "sysmalloc_mmap_fallback",
     "__glibc_morecore",
     "__default_morecore",
-    "new_heap",
-    "alloc_new_heap",
-    "grow_heap",
     "_int_new_arena",
     "arena_get2",
     "arena_get2.part.0",
@@ -214,6 +211,7 @@ const FILES: &[&str] = &[
     "/library/core/src/alloc/",
     "/library/std/src/alloc.rs",
     "/library/std/src/sys/alloc/",
+    "/malloc/arena.c", // glibc
     // The allocator through which Heapledger's library sees a program's calls.
     "process/allocator/src/",
     "heapledger-allocator-",
@@ -247,7 +245,16 @@ mod tests {
             is_allocator("heapledger_pool_alloc", None) && is_allocator("heapledger_annotate::pool::Pool::alloc", None)
         );
         assert!(is_allocator("<alloc::alloc::Global as core::alloc::Allocator>::allocate", Some("x.rs")));
-        for name in ["main", "my_malloc", "xmalloc_report", "alloc::vec::Vec::push", "strdup", "operator delete", ""] {
+        for name in [
+            "main",
+            "my_malloc",
+            "xmalloc_report",
+            "alloc::vec::Vec::push",
+            "strdup",
+            "operator delete",
+            "grow_heap",
+            "",
+        ] {
             assert!(!is_allocator(name, None), "{name}");
         }
     }
@@ -257,5 +264,7 @@ mod tests {
         assert!(is_allocator("grow_one", Some("/rustc/59807616e1/library/alloc/src/raw_vec/mod.rs")));
         assert!(!is_allocator("push", Some("/rustc/59807616e1/library/alloc/src/vec/mod.rs")));
         assert!(!is_allocator("grow_one", Some("/src/raw_vec/mod.rs")));
+        assert!(is_allocator("grow_heap", Some("./malloc/./malloc/arena.c")));
+        assert!(!is_allocator("grow_heap", Some("/src/binary_heap.c")));
     }
 }

@@ -287,6 +287,10 @@ impl Input {
             analysis::Error::NoMappings => Failure::new(Exit::Usage, error)
                 .code(Code::NoMappings)
                 .hint("`heapledger record --mappings -- COMMAND` records them"),
+            analysis::Error::MappingsLimit => Failure::new(Exit::Usage, error).hint(format_args!(
+                "take a part of the time: heapledger trim --during FROM-TO -o PART.hl {}",
+                quoted(&shown(&self.path))
+            )),
             analysis::Error::NoEvents if self.converted_from.is_some_and(ImportFormat::is_snapshot) => {
                 self.without_history("the nodes by type, file or stack: heapledger heap census FILE")
             }

@@ -8,7 +8,8 @@ use heapledger_report_format::about::Page;
 use heapledger_report_format::{Layout, Tree};
 
 use crate::args::{self, Color, Written};
-use crate::error::{Result, hint_lines};
+use crate::error::{Failure, Result, hint_lines};
+use crate::exit::Exit;
 use crate::format::wrapped;
 use crate::input::Input;
 use crate::json::document::{self, Document, Form};
@@ -170,7 +171,17 @@ impl args::Input {
         self.find_as(false, out)
     }
 
-    /// Does the same; with `counts_mappings` or the option of that name, the answer is about
+    /// Fails if mappings are to be counted in place of blocks. `what` is about blocks alone; `hint`
+    /// is another question.
+    pub(crate) fn needs_blocks(&self, counts_mappings: bool, what: &str, hint: &str) -> Result<()> {
+        if !self.mappings && !counts_mappings {
+            return Ok(());
+        }
+        let what = format_args!("{what} about blocks, not about mappings");
+        Err(Failure::new(Exit::Usage, what).hint(hint))
+    }
+
+    /// Does the same as `find`; with `counts_mappings` or the option of that name, the answer is about
     /// mappings.
     pub(crate) fn find_as(&self, counts_mappings: bool, out: &mut Output) -> Result<Input> {
         let mut input = Input::find(self.file.as_deref())?;

@@ -66,6 +66,12 @@ pub(crate) fn dispatch(arguments: &Arguments) -> Result<ExitCode> {
         Verb::Run(run) => run::run(run),
         Verb::Check(check) => check::run(check),
         Verb::SelfTest => Ok(doctor::be_the_self_test()),
+        Verb::Rss(memory) if !memory.command.is_empty() => {
+            let mut out = Output::new(arguments.color);
+            let exit = rss::run_command(memory, &mut out)?;
+            out.finish()?;
+            record::end_as(exit)
+        }
         verb => {
             let mut out = Output::new(arguments.color);
             let status = answer(verb, &mut out)?;

@@ -20,6 +20,8 @@ const RESIDENT_PERCENT: u64 = 5;
 /// Blocks of an owner that keep pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
+    /// The process.
+    pub process: u32,
     /// The moment of the snapshot that says so.
     pub time: Time,
     /// The owner's live blocks.
@@ -48,6 +50,10 @@ pub(super) fn find(
         list.skip(NAME, "the recording has no resident snapshots");
         return Ok(());
     }
+    if !selection.filter.is_of_all_blocks() {
+        list.skip(NAME, "snapshots do not tell the selected blocks apart");
+        return Ok(());
+    }
     if !found.snapshots.iter().any(|(_, snapshot)| snapshot.figures.has_sites) {
         list.skip(NAME, "its resident snapshots have no live blocks: it is of a sample, or they were too many");
         return Ok(());
@@ -64,6 +70,7 @@ pub(super) fn find(
                 continue;
             }
             let pool = Pool {
+                process: names.recording().image(image).map_or(0, |start| start.pid),
                 time: snapshot.time,
                 blocks: sum.blocks,
                 size: sum.bytes,

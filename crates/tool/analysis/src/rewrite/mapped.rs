@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
     Damage, Event, EventKind, EventsEncoder, Extras, Footer, FreedBlock, ImageId, ImageStart, Live, MemoryEncoder,
@@ -24,7 +25,7 @@ mod tests;
 mod totals;
 mod uses;
 
-use fragments::{Fragments, When};
+use fragments::{CHANGES_MAX, Fragments, When};
 pub use totals::{MappedTotals, mapped_totals};
 pub use uses::MappedUse;
 
@@ -44,7 +45,8 @@ const SOON_NS: u64 = 1_000_000;
 /// Times, images, threads and modules are those of the recording; also of a sample, since all
 /// mappings are recorded. Events without a thread get one of their own, with the name `(not seen)`.
 ///
-/// Memory: some 100 bytes for each mapping and change of one image, and its nodes.
+/// Memory: some 100 bytes for each mapping and change of one image, and its nodes. A change of
+/// memory that is unmapped in parts later counts for each part.
 ///
 /// # Errors
 ///
@@ -144,6 +146,9 @@ impl MappedImage<'_, '_> {
             carried: None,
             inherited_bytes: Bytes(0),
             inherited_blocks: Blocks(0),
+            // Mappings have no usable sizes.
+            allocator: AllocatorKind::Unknown,
+            allocator_version: AllocatorVersion::default(),
             // All nodes that it needs are its own.
             fork_node_base: StackId::ROOT,
             ..self.start.clone()
@@ -172,6 +177,10 @@ impl MappedImage<'_, '_> {
         let mut effects: Vec<(When, Effect, u32)> = Vec::new();
         for (at, fragment) in (0..).zip(&fragments.fragments) {
             let uses = fragments.uses(fragment);
+            // Fragments that were one have the same changes, each of which is an effect on each.
+            if effects.len() + uses.len() > CHANGES_MAX {
+                return Err(AnalysisError::MappingsLimit.into());
+            }
             let effect = |(index, (when, it)): (usize, &(When, MappedUse))| match index {
                 0 => (*when, Effect::Begin(*it), at),
                 _ => (*when, Effect::Use(*it), at),

@@ -42,8 +42,9 @@ use crate::args::values::{moment, number, process};
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Rss {
-    /// The process, or a recording: FILE, or FILE@WHEN for a moment of it
-    #[arg(value_name = "PID|FILE", value_hint = ValueHint::FilePath, required_unless_present = "command")]
+    /// The process, or a recording: FILE, or FILE@WHEN for a moment of it [default: the newest
+    /// recording]
+    #[arg(value_name = "PID|FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with = "command", value_parser = PathBufValueParser::new().try_map(Named::parse))]
     target: Option<Named>,
 

@@ -82,8 +82,8 @@ pub(crate) fn unproven(counts: &Counts) -> Option<String> {
     let unproven = counts.stacks.unproven;
     (unproven > 0).then(|| {
         format!(
-            "callers were found by frame pointers in the stacks of {} of {} allocations, which go through generated \
-             code: nothing proves that these stacks are right",
+            "callers were found by frame pointers in the stacks of {} of {} allocations, which go through code \
+             without unwind information: nothing proves that these stacks are right",
             count(unproven),
             count(counts.allocations.0),
         )

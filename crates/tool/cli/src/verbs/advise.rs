@@ -8,8 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::Advise;
-use crate::error::{Failure, Result};
-use crate::exit::Exit;
+use crate::error::Result;
 use crate::format::{bytes, count, duration, wrapped};
 use crate::json::document::Document;
 use crate::json::names::{FrameJson, LabelJson};
@@ -27,10 +26,8 @@ use self::describe::describe;
 const WIDTH: usize = 80;
 
 pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
-    if arguments.input.mappings {
-        let failure = Failure::new(Exit::Usage, "the rules of advice are about blocks, not about mappings");
-        return Err(failure.hint("what is never unmapped: heapledger leaks FILE --mappings"));
-    }
+    let hint = "what is never unmapped: heapledger leaks FILE --mappings";
+    arguments.input.needs_blocks(false, "the rules of advice are", hint)?;
     let input = arguments.input.find(out)?;
     input.needs_history("nodes that are often too many: heapledger heap find FILE")?;
     let recording = input.open()?;

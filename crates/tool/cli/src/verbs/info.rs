@@ -39,6 +39,8 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
         let what = "`info` says what the whole recording consists of: it has no moment";
         return Err(Failure::new(Exit::Usage, what).hint("what was live then: heapledger top FILE@WHEN"));
     }
+    let hint = "what is mapped: heapledger top FILE --mappings --by kind";
+    arguments.input.needs_blocks(false, "`info` is about the file itself, and its events are", hint)?;
     let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let labels = Labels::new(&recording, &arguments.symbols);
@@ -476,8 +478,8 @@ pub(crate) struct InfoJson {
     events_late: Option<u64>,
     events_reordered: Option<u64>,
     frees_missed: Option<u64>,
-    /// The number of allocations whose stacks go through generated code, where callers were found
-    /// by frame pointers.
+    /// The number of allocations whose stacks go through code without unwind information, such as
+    /// generated code, where callers were found by frame pointers.
     stacks_unproven: Option<u64>,
     /// The number of stacks that were folded into their callers, for want of memory.
     stacks_folded: Option<u64>,

@@ -24,6 +24,8 @@ use crate::views::table::limit;
 
 pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let selection = arguments.which.until(arguments.input.at())?;
+    let hint = "who maps memory: heapledger top FILE --mappings --total";
+    arguments.input.needs_blocks(false, "reallocations are", hint)?;
     let input = arguments.input.find(out)?;
     input.needs_history("the nodes that are there: heapledger heap census FILE")?;
     let recording = input.open()?;

@@ -8,6 +8,7 @@ use heapledger_report_format::{Row, Tree};
 use heapledger_resident::{Allocator, PageSum, PageUse, PartKind, ResidentError, ResidentMemory, ResidentPart};
 
 pub(crate) use self::json::RssJson;
+pub(crate) use self::recorded::run_command;
 
 use crate::args::Rss;
 use crate::code::Code;
@@ -19,11 +20,15 @@ use crate::messages::warn;
 use crate::output::Output;
 
 pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
+    if let Some(process) = arguments.process().filter(|_| !arguments.processes.is_empty()) {
+        let what = format_args!("{process} is a process, and --process selects one of a recording");
+        return Err(Failure::new(Exit::Usage, what).hint(format_args!("heapledger rss {process}")));
+    }
     match arguments.process() {
         Some(process) if arguments.by.is_none() && arguments.at.is_none() => {
             running(arguments, process, out)?;
             if let Some(file) = recorded::snapshot_of(process) {
-                recorded::notify_of_snapshot(&file);
+                recorded::notify_of_snapshot(&file, process);
             }
             Ok(())
         }

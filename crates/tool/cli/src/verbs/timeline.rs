@@ -32,6 +32,10 @@ use crate::views::sampled;
 const WIDTH: usize = 80;
 
 pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
+    if arguments.resident && (arguments.input.mappings || !arguments.blocks.filter().is_of_all_blocks()) {
+        let failure = Failure::new(Exit::Usage, "the parts of resident memory are those of whole processes");
+        return Err(failure.hint("heapledger timeline FILE --resident -p PROCESS"));
+    }
     let input = arguments.input.find(out).map_err(|failure| hint_at_output(arguments, failure))?;
     input.needs_history("to see growth, compare two snapshots: heapledger heap diff BEFORE AFTER")?;
     let recording = input.open()?;

@@ -21,6 +21,8 @@ const ROWS: usize = 20;
 
 pub(crate) fn run(arguments: &Types, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
+    let hint = "the files and kinds of mappings: heapledger top FILE --mappings --by mapped-file, or --by kind";
+    arguments.input.needs_blocks(arguments.what.counts_mappings(), "types are", hint)?;
     let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;

@@ -10,7 +10,7 @@ use super::uses::MappedUse;
 
 /// The most fragments and changes of them in an image: 40 bytes each. A program that maps much
 /// makes some hundred thousand.
-const CHANGES_MAX: usize = if cfg!(test) { 1 << 16 } else { 1 << 24 };
+pub(super) const CHANGES_MAX: usize = if cfg!(test) { 1 << 16 } else { 1 << 24 };
 
 /// The call that made a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Fragments {
             }
             MappingChange::Protected { protection } => {
                 for (start, end, fragment) in self.within(&range) {
-                    let now = self.mapped_use(fragment);
+                    let now = self.last_use(&self.fragments[fragment as usize]);
                     let Origin { kind, flags, .. } = self.origins[self.fragments[fragment as usize].origin as usize];
                     let next = now.next(kind, flags, protection);
                     if next != now {
@@ -127,8 +127,8 @@ impl Fragments {
         uses
     }
 
-    fn mapped_use(&self, fragment: u32) -> MappedUse {
-        let fragment = &self.fragments[fragment as usize];
+    /// Returns the last use of a fragment.
+    pub(super) fn last_use(&self, fragment: &Fragment) -> MappedUse {
         fragment.last.map_or(fragment.first_use, |last| self.changes[last as usize].mapped_use)
     }
 

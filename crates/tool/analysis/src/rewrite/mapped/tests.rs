@@ -212,6 +212,24 @@ fn too_many_changes_are_refused() {
     assert!(all.any(|protection| fragments.add(&protect(0, 2000, protection)).is_err()));
 }
 
+/// Memory whose protection has changed often, and which is then unmapped page by page.
+#[test]
+fn many_changes_of_many_parts_are_refused() {
+    let kind = mapped(MappingKind::Anonymous, READ_WRITE, MappingFlags::NONE);
+    let protections = [Protection::NONE, READ_WRITE].into_iter().cycle();
+    let flips = (1..)
+        .zip(protections)
+        .map(|(at, protection)| event(at, 0, (0, 600), 1, MappingChange::Protected { protection }));
+    let unmapped = (0..300).map(|page| event(1000 + page, 0, (2 * page, 1), 1, MappingChange::Unmapped));
+    let first = event(0, 0, (0, 600), 1, kind);
+    let file = recorded(&std::iter::once(first).chain(flips.take(300)).chain(unmapped).collect::<Vec<_>>());
+    let recording = Recording::open(&file).unwrap();
+    let refused = mappings(&recording, &mut Draft::new(Vec::new()));
+    assert!(matches!(refused, Err(Error::Analysis(AnalysisError::MappingsLimit))), "{refused:?}");
+    let totals = mapped_totals(&recording).unwrap().unwrap();
+    assert_eq!((totals.bytes_max.0, totals.end[0].1.bytes.0), (600 * PAGE, 300 * PAGE));
+}
+
 fn changes() -> impl Strategy<Value = Vec<(u64, u64, u32, MappingChange)>> {
     let protection = prop_oneof![Just(READ_WRITE), Just(Protection::NONE), Just(Protection::from_bits(7))];
     let change = prop_oneof![

@@ -44,8 +44,7 @@ pub fn mapped_totals(recording: &Recording<'_>) -> Result<Option<MappedTotals>, 
             steps.push((fragment.begin.0.time, true, fragment.bytes));
             steps.extend(gone.map(|time| (time, false, fragment.bytes)));
             if unmapped.is_none() && !ended.is_some_and(|end| end.reason == ImageEndReason::Exec) {
-                let mapped_use = fragments.uses(fragment).last().map_or(MappedUse::Unknown, |(_, last)| *last);
-                let live = end.entry(mapped_use).or_default();
+                let live = end.entry(fragments.last_use(fragment)).or_default();
                 live.bytes = Bytes(live.bytes.0.saturating_add(fragment.bytes));
                 live.blocks = Blocks(live.blocks.0 + 1);
             }

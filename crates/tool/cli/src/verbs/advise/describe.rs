@@ -150,6 +150,7 @@ fn pool(pool: &Pool) -> Description {
         counted(pool.pages_alone, "page", "pages"),
     );
     let evidence = json!({
+        "process": pool.process,
         "at_seconds": seconds(pool.time),
         "blocks": pool.blocks.0,
         "bytes_live": pool.size.0,
@@ -157,7 +158,8 @@ fn pool(pool: &Pool) -> Description {
         "bytes_kept": pool.kept.0,
         "bytes_resident": pool.resident.0,
     });
-    (sentence, evidence, "rss --by owner".to_owned())
+    let moment = format!("{}.{:09}s", pool.time.0 / 1_000_000_000, pool.time.0 % 1_000_000_000);
+    (sentence, evidence, format!("rss --by owner --at {moment} -p {}", pool.process))
 }
 
 fn reporters(reporters: &Reporters) -> Description {

@@ -5,10 +5,12 @@ pub(crate) mod json;
 use std::path::{Path, PathBuf};
 
 use clap::{Args as _, FromArgMatches as _};
-use heapledger_analysis::{Filter, ImageSnapshots, Metric, Moment, RankBy, ResidentGroup, ResidentGroups, Selection};
+use heapledger_analysis::{
+    Filter, ImageSnapshots, Metric, Moment, ProcessPattern, ResidentGroup, ResidentGroups, Selection,
+};
 use heapledger_collect::{ControlRequest, RunningSession};
 use heapledger_core::Bytes;
-use heapledger_recording::{ImageId, ResidentSnapshot, SnapshotCause, Time};
+use heapledger_recording::{ExitStatus, ImageId, ResidentSnapshot, SnapshotCause, Time};
 use heapledger_report_format::{Row, Tree};
 use heapledger_resident::{GlibcArena, GlibcHeap, PartKind, ResidentMemory, ResidentPart};
 
@@ -33,21 +35,28 @@ use crate::views::table::limit;
 /// The share of the kernel's peak that the highest snapshot must have, in percent.
 const NEAR_PEAK: u64 = 90;
 
-/// Shows a snapshot of a recording, which is made first if that is asked for.
+/// Records the command, and shows a snapshot. Returns how the command ended.
+pub(crate) fn run_command(arguments: &Rss, out: &mut Output) -> Result<ExitStatus> {
+    let (path, exit) = record_first(arguments)?;
+    let input = Input::map(&path)?;
+    show(arguments, &input, &arguments.processes, arguments.at.unwrap_or(Moment::Peak), out)?;
+    Ok(exit)
+}
+
+/// Shows a snapshot of a recording.
 pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
-    if !arguments.command.is_empty() {
-        let path = record_first(arguments)?;
-        return show(arguments, &path, arguments.at.unwrap_or(Moment::Peak), out);
-    }
-    match (arguments.process(), arguments.recording()) {
-        (Some(process), _) => {
+    match arguments.process() {
+        Some(process) => {
             let path = snapshot_of(process).ok_or_else(|| not_recorded(process))?;
-            show(arguments, &path, arguments.at.unwrap_or(Moment::End), out)
+            let input = Input::map(&path)?;
+            let processes = [ProcessPattern::Pid(process)];
+            show(arguments, &input, &processes, arguments.at.unwrap_or(Moment::End), out)
         }
-        (None, file) => {
+        None => {
+            let file = arguments.recording();
+            let input = Input::find(file.map(|file| &**file))?;
             let at = arguments.at.or(file.and_then(|file| file.at)).unwrap_or(Moment::Peak);
-            let path = file.map(|file| file.to_path_buf()).unwrap_or_default();
-            show(arguments, &path, at, out)
+            show(arguments, &input, &arguments.processes, at, out)
         }
     }
 }
@@ -58,8 +67,8 @@ fn not_recorded(process: u32) -> Failure {
         .hint(format_args!("heapledger rss {process}; or record it: heapledger attach {process}"))
 }
 
-/// Records the command. Returns the path of the recording.
-fn record_first(arguments: &Rss) -> Result<PathBuf> {
+/// Records the command. Returns the path of the recording, and how the command ended.
+fn record_first(arguments: &Rss) -> Result<(PathBuf, ExitStatus)> {
     let program = arguments.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let path = format!("heapledger.{}.{}.hl", program.to_string_lossy(), std::process::id());
     let words = ["record", "--quiet", "-o", &path, "--"].map(Into::into);
@@ -68,9 +77,9 @@ fn record_first(arguments: &Rss) -> Result<PathBuf> {
     let matches = Record::augment_args(clap::Command::new("record")).try_get_matches_from(words);
     let record = matches.and_then(|matches| Record::from_arg_matches(&matches));
     let record = record.map_err(|error| Failure::from_error(Exit::Usage, error))?;
-    record::run_command(&record)?;
+    let exit = record::run_command(&record)?;
     notify(format_args!("heapledger: recorded into {}", shown(Path::new(&path))));
-    Ok(path.into())
+    Ok((path.into(), exit))
 }
 
 /// Has a snapshot of a process written into its recording. Returns the recording; `None` if the
@@ -81,10 +90,10 @@ pub(crate) fn snapshot_of(process: u32) -> Option<PathBuf> {
     Some(session.ask(ControlRequest::Resident(process)).ok()?.output)
 }
 
-/// Says that a snapshot was written, and how to see it.
-pub(crate) fn notify_of_snapshot(file: &Path) {
-    let file = quoted(&shown(file));
-    notify(format_args!("heapledger: a snapshot with the live blocks is in its recording: heapledger rss {file}@end"));
+/// Says that a snapshot of a process was written, and how to see it.
+pub(crate) fn notify_of_snapshot(file: &Path, process: u32) {
+    let command = format!("heapledger rss {}@end -p {process}", quoted(&shown(file)));
+    notify(format_args!("heapledger: a snapshot with the live blocks is in its recording: {command}"));
 }
 
 /// A snapshot that is shown.
@@ -99,22 +108,17 @@ pub(crate) struct Chosen<'s> {
     pub(crate) resident_max: Bytes,
 }
 
-fn show(arguments: &Rss, path: &Path, at: Moment, out: &mut Output) -> Result<()> {
-    let input = Input::map(path)?;
+fn show(arguments: &Rss, input: &Input, processes: &[ProcessPattern], at: Moment, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     if let Some(output) = &arguments.output {
-        out.direct(output, arguments.force, &[path])?;
+        out.direct(output, arguments.force, &[&input.path])?;
     }
-    let filter = Filter { processes: arguments.processes.clone(), ..Filter::default() };
+    let filter = Filter { processes: processes.to_vec(), ..Filter::default() };
     let selection = Selection { filter, ..Selection::default() };
-    let mut question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);
+    let mut question = Question::new(input, &recording, &arguments.symbols, selection, Metric::Bytes);
     let all = question.answer(|names, selection, _| ImageSnapshots::load(names, &selection.filter))?;
     input.warn_of(&all.damage);
-    let chosen = choose(&question, &all, at).ok_or_else(|| {
-        let what = format_args!("`{}` has no resident snapshot", path.display());
-        let hint = "record again: heapledger record -- COMMAND; of a program that runs: heapledger rss PID";
-        Failure::new(Exit::Usage, what).code(Code::NoSnapshots).hint(hint)
-    })?;
+    let chosen = choose(&question, &all, at).ok_or_else(|| without_snapshot(input, &all, at))?;
     let by = arguments.by.unwrap_or(By::Owner);
     let Rows::Sites(rank, depth) = by.rows() else {
         let what = format_args!("a snapshot does not tell blocks apart by {}", by.name());
@@ -140,25 +144,39 @@ fn show(arguments: &Rss, path: &Path, at: Moment, out: &mut Output) -> Result<()
         out.dim_line(format_args!("{} of live blocks were freed while the process was read", bytes(freed)))?;
     }
     print_pages(&chosen, out)?;
-    print_groups(&mut question, &groups, (by.name(), depth, rank), rows, out)
+    print_groups(&mut question, &groups, (by.name(), depth), rows, out)
 }
 
-/// Returns the snapshot at a moment: the highest one, the last one of the process that has the
-/// highest one, or the last one up to a time.
+fn without_snapshot(input: &Input, all: &ImageSnapshots, at: Moment) -> Failure {
+    let path = input.path.display();
+    if let (Moment::At(until), Some((_, first))) = (at, all.snapshots.first()) {
+        let (until, first) = (time(until), time(first.time));
+        let what = format_args!("the process has no resident snapshot up to {until} in `{path}`");
+        return Failure::new(Exit::Usage, what)
+            .code(Code::NoSnapshots)
+            .hint(format_args!("the first one is at {first}; -p names another process"));
+    }
+    let what = format_args!("`{path}` has no resident snapshot");
+    let hint = "record again: heapledger record -- COMMAND; of a program that runs: heapledger rss PID";
+    Failure::new(Exit::Usage, what).code(Code::NoSnapshots).hint(hint)
+}
+
+/// Returns the snapshot at a moment: the highest one, or that of the same process which is the last
+/// one, or the last one up to a time.
 fn choose<'s>(question: &Question<'_, '_>, all: &'s ImageSnapshots, at: Moment) -> Option<Chosen<'s>> {
     let resident = |snapshot: &ResidentSnapshot| snapshot.figures.resident;
     // The first of equals, as for other peaks.
     let highest = || all.snapshots.iter().rev().max_by_key(|(_, snapshot)| resident(snapshot));
+    // A process that executes another program has another image.
+    let pid = |image: ImageId| question.recording.image(image).map(|start| start.pid);
+    let last = |until: Time| {
+        let process = pid(highest()?.0);
+        all.snapshots.iter().rfind(|(of, snapshot)| pid(*of) == process && snapshot.time <= until)
+    };
     let (image, snapshot) = match at {
         Moment::Peak | Moment::Total => highest()?,
-        Moment::End => {
-            let (image, _) = highest()?;
-            all.snapshots.iter().rfind(|(of, _)| of == image)?
-        }
-        Moment::At(time) => {
-            let until = all.snapshots.partition_point(|(_, snapshot)| snapshot.time <= time);
-            all.snapshots.get(until.saturating_sub(1))?
-        }
+        Moment::End => last(Time(u64::MAX))?,
+        Moment::At(time) => last(time)?,
     };
     let of_image = || all.snapshots.iter().filter(|(of, _)| of == image).map(|(_, snapshot)| snapshot);
     let samples = question.recording.memory(*image).rows;
@@ -298,7 +316,7 @@ fn print_pages(chosen: &Chosen<'_>, out: &mut Output) -> Result<()> {
 fn print_groups(
     question: &mut Question<'_, '_>,
     groups: &ResidentGroups,
-    (by, depth, _): (&str, Depth, RankBy),
+    (by, depth): (&str, Depth),
     rows: usize,
     out: &mut Output,
 ) -> Result<()> {

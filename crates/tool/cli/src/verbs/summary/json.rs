@@ -50,8 +50,8 @@ struct CountsJson {
     stacks_truncated: u64,
     stacks_dropped: u64,
     stacks_folded: u64,
-    /// The number of allocations whose stacks go through generated code, where callers were found
-    /// by frame pointers.
+    /// The number of allocations whose stacks go through code without unwind information, such as
+    /// generated code, where callers were found by frame pointers.
     stacks_unproven: u64,
     #[serde(flatten)]
     stack_checks: StackChecksJson,

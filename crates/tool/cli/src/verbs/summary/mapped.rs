@@ -1,5 +1,6 @@
 //! The memory that was mapped, in a summary.
 
+use heapledger_analysis::Error;
 use heapledger_analysis::rewrite::{self, MappedTotals};
 use heapledger_recording::Recording;
 use serde::Serialize;
@@ -7,13 +8,22 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::format::{bytes, seconds, time};
 use crate::input::Input;
+use crate::messages::notify;
 
 /// The most kinds that are named.
 const KINDS_MAX: usize = 3;
 
-/// Returns the memory that was mapped. `None` if mappings were not recorded.
+/// Returns the memory that was mapped. `None` if mappings were not recorded, or have changed too
+/// often.
 pub(super) fn find(input: &Input, recording: &Recording<'_>) -> Result<Option<MappedTotals>> {
-    let found = rewrite::mapped_totals(recording).map_err(|error| input.unanswered(error))?;
+    let found = match rewrite::mapped_totals(recording) {
+        // The other figures of the summary have nothing to do with it.
+        Err(error @ Error::MappingsLimit) => {
+            notify(format_args!("heapledger: what was mapped is not summed up: {error}"));
+            None
+        }
+        found => found.map_err(|error| input.unanswered(error))?,
+    };
     if let Some(found) = &found {
         input.warn_of(&found.damage);
     }

@@ -163,6 +163,50 @@ fn kept_by_rewriting(scratch: &Scratch, file: &str, there: &Value) {
     assert!(!text.contains("/fragmented") && text.contains("/own/"), "{text}");
 }
 
+/// Two processes of one recording: each is asked for, whichever has more memory.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn one_process_of_several() {
+    let program = program("fragmented");
+    let script = "
+exec 3<&0
+\"$0\" <&3 > first & \"$0\" <&3 > second &
+until grep -q end first && grep -q end second; do :; done
+cat first second | grep pid; echo end; wait
+";
+    let scratch = Scratch::new();
+    let mut recorded = Recorded::begin(&scratch, &[], &["sh", "-c", script, program.to_str().unwrap()]);
+    let pids: Vec<String> =
+        recorded.waiting.lines.iter().filter_map(|line| line.strip_prefix("pid ").map(str::to_owned)).collect();
+    let mut asked = Vec::new();
+    for pid in &pids {
+        recorded.pid.clone_from(pid);
+        // It is checked there that the answer is about this process.
+        asked.push(recorded.ask("function"));
+    }
+    let said = heapledger(["rss", &pids[0]]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains(&format!("@end -p {}", pids[0])), "{said}");
+    let refused = heapledger(["rss", &pids[0], "-p", &pids[1]]);
+    assert_eq!(refused.status, exited(2), "{refused:?}");
+    let recording = recorded.end();
+    for (pid, asked) in pids.iter().zip(&asked) {
+        let end = recording.ask("rss", &["--at", "end", "-p", pid]);
+        assert_eq!(end["process"].to_string(), *pid, "{end:#}");
+        let time = asked["time_seconds"].as_f64().unwrap();
+        let at = recording.ask("rss", &["--at", &format!("{}s", time + 1e-6), "-p", pid]);
+        assert_eq!((&at["process"], &at["time_seconds"]), (&asked["process"], &asked["time_seconds"]), "{at:#}");
+    }
+    // The process of a moment is that of the highest snapshot, and no later one stands for it.
+    let peak = recording.ask("rss", &[]);
+    let last = recording.ask("rss", &["--at", "1h"]);
+    assert_eq!(last["process"], peak["process"], "{last:#}");
+    let early = heapledger(["rss", recording.path.to_str().unwrap(), "--at", "1us"]);
+    let said = String::from_utf8_lossy(&early.stderr).into_owned();
+    assert_eq!(early.status, exited(2), "{early:?}");
+    assert!(said.contains("has no resident snapshot up to 1 µs") && said.contains("the first one is at "), "{said}");
+}
+
 /// The live blocks of an interpreter, by what allocated them.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]

@@ -1,14 +1,15 @@
 //! The document of `rss FILE --json`.
 
 use heapledger_analysis::{ImageSnapshots, ResidentGroup, ResidentGroups};
-use heapledger_recording::{ResidentSnapshot, SnapshotPart, SnapshotSite};
+use heapledger_recording::{ImageId, ResidentSnapshot, SnapshotPart, SnapshotSite};
 use serde::Serialize;
 
-use super::{Chosen, cause};
+use super::{Chosen, cause, memory_of};
 use crate::json::document::Document;
 use crate::json::names::{FrameJson, GroupNameJson, OwnerJson};
 use crate::json::table::{module_and_frame, type_of};
 use crate::question::Question;
+use crate::verbs::rss::advice::{self, AdviceJson};
 
 /// A resident snapshot of a recording.
 #[derive(Debug, Serialize)]
@@ -56,7 +57,18 @@ pub(crate) struct RecordedRssJson {
     /// The groups of live blocks, first the one that keeps the most memory.
     rows: Vec<ResidentGroupJson>,
     /// All snapshots of the selected processes, in order of time.
-    snapshots: Vec<MomentJson>,
+    snapshots: Vec<ProcessMomentJson>,
+    /// What would make less resident, in descending order of bytes.
+    advice: Vec<AdviceJson>,
+}
+
+/// A snapshot of a process, in short.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ProcessMomentJson {
+    process: u32,
+    #[serde(flatten)]
+    moment: MomentJson,
 }
 
 /// A snapshot, in short.
@@ -163,6 +175,11 @@ impl RecordedRssJson {
         let (snapshot, figures) = (chosen.snapshot, &chosen.snapshot.figures);
         let found = snapshot.found().0;
         let difference = i128::from(figures.resident.0) - i128::from(found);
+        let recording = question.recording;
+        let process_moment = |(image, snapshot): &(ImageId, ResidentSnapshot)| ProcessMomentJson {
+            process: recording.image(*image).map_or(0, |start| start.pid),
+            moment: moment(snapshot),
+        };
         RecordedRssJson {
             process: chosen.pid,
             program: chosen.program.clone(),
@@ -194,7 +211,8 @@ impl RecordedRssJson {
             total: kept(&groups.whole),
             rows_all: groups.groups.len(),
             rows: groups.groups.iter().take(rows).map(|row| group(question, groups, row)).collect(),
-            snapshots: all.snapshots.iter().map(|(_, snapshot)| moment(snapshot)).collect(),
+            snapshots: all.snapshots.iter().map(process_moment).collect(),
+            advice: advice::document(&memory_of(chosen)),
         }
     }
 }
