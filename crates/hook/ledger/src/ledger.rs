@@ -315,6 +315,11 @@ impl Ledger {
         self.accounting.serials = serial.0;
     }
 
+    /// Returns the serial of the next allocation.
+    pub fn next_serial(&self) -> Serial {
+        Serial(self.accounting.serials)
+    }
+
     /// Returns what happened so far.
     pub fn counts(&self) -> Counts {
         self.accounting.counts()

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use heapledger_core::{Blocks, Bytes};
+use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_recording::{Damage, ImageId, Recording, ResidentSnapshot, SnapshotSite, Time};
 
 use crate::amount::Amount;
@@ -30,6 +30,8 @@ pub struct ResidentGroup {
     pub rank: Rank,
     /// The sums over its sites; the stack means nothing.
     pub sum: SnapshotSite,
+    /// The stacks of its sites.
+    pub members: Vec<StackId>,
 }
 
 /// The live blocks of a snapshot in groups.
@@ -80,12 +82,13 @@ impl ResidentGroups {
             let at = *places.entry(key).or_insert(groups.len());
             if at == groups.len() {
                 let rank = Rank { key, amount: Amount::default(), sites: 0, largest: node, frame };
-                groups.push((ResidentGroup { rank, sum: SnapshotSite::default() }, site.kept));
+                groups.push((ResidentGroup { rank, sum: SnapshotSite::default(), members: Vec::new() }, site.kept));
             } else if site.kept > groups[at].1 {
                 groups[at].1 = site.kept;
                 (groups[at].0.rank.largest, groups[at].0.rank.frame) = (node, frame);
             }
             let found = &mut groups[at].0;
+            found.members.push(site.stack);
             found.rank.sites += 1;
             found.rank.amount += Amount { bytes: site.bytes, blocks: site.blocks, ..Amount::default() };
             add(&mut found.sum, site);

@@ -43,7 +43,7 @@ pub(crate) use self::heap::{
     Breakdown, Finding, Heap, HeapAction, HeapCensus, HeapDiff, HeapDominators, HeapExport, HeapFind, HeapNode,
     HeapPaths, ReportSort, ReportView, SnapshotFormat, Word,
 };
-pub(crate) use self::heap_map::HeapMapOf;
+pub(crate) use self::heap_map::{HeapMapOf, MapBy};
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
 pub(crate) use self::log::{ConvertLog, InfoLog, Log, LogAction, LogFieldOptions, MungeLog, RecordLog, StatsLog};
 pub(crate) use self::phc::{HeapChecker, Phc, Placement, function};

@@ -301,8 +301,9 @@ codes_with_recordings! { before {
     // --------------------------------------------------------------------------- a running program
     /// The process has no heap that can be shown
     OtherAllocator = 83 {
-        cause: "`heapledger heap-map` knows the heaps of glibc's malloc and of Heapledger's allocator. No data of the process look \
-                like an arena of glibc's, and no file that it has mapped has the symbol `heapledger_heap_v1`.",
+        cause: "`heapledger heap-map` knows the heaps of glibc's malloc, jemalloc, mimalloc, tcmalloc, musl and Heapledger's \
+                allocator (docs/rss.md has the versions). No data of the process look like one of theirs, and no file that it \
+                has mapped has the symbol `heapledger_heap_v1`.",
         consequence: "Nothing is shown. The process is as it was.",
         remedy: "`heapledger rss PID` shows all of its memory. Or start the program with Heapledger's allocator: `heapledger run \
                  --allocator heapledger -- COMMAND`. In a Rust program that links it, keep the symbol table (no `strip = true`).",
@@ -571,6 +572,15 @@ codes_with_recordings! { before {
         consequence: "Its memory is among the other private memory. The sum is right all the same.",
         remedy: "Stop the process meanwhile: `kill -STOP PID`. Otherwise ask the allocator: `mallctl`, `mi_stats_print`, \
                  `MallocExtension_GetStats`.",
+    }
+    /// Only a recorder knows the owners and ages of blocks
+    LiveUnknown = 125 {
+        cause: "`heapledger heap-map --by owner` and `--by age` ask the recorder of the process for its live blocks, since \
+                recordings keep no addresses. None records this process, or it records a sample (`--sample`), or it is of an \
+                earlier version.",
+        consequence: "Nothing is shown, and the process goes on as it was.",
+        remedy: "`heapledger attach PID`, or start it with `heapledger record -- COMMAND`. Blocks from before `attach` are not \
+                 known. Without a recorder: `heapledger heap-map PID` groups by arena.",
     }
     /// Calls that change mappings were not seen
     MappingsUnseen = 127 {

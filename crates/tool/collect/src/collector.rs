@@ -203,6 +203,7 @@ impl Collector {
                 Message::Rated { stamp, rate } => self.rate(self.merge.time(stamp), rate),
                 Message::Save { stamp, done } => self.upkeep.saves.push((stamp, done)),
                 Message::Resident { pid, stamp, done } => self.resident.asked.push((pid, stamp, done)),
+                Message::LiveBlocks { pid, stamp, done } => self.resident.blocks_asked.push((pid, stamp, done)),
                 Message::Declined { image, stamp } => self.decline(image, stamp),
                 Message::NotRedirected { image, stamp } => self.not_redirected(image, stamp),
                 Message::Followed { pid, stamp } => self.shared.departures.introduce(pid, stamp),

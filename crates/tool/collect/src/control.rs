@@ -20,6 +20,7 @@ use heapledger_wire::session::mode;
 
 use crate::ask::ask;
 use crate::inbox::{Inbox, Message};
+use crate::live_pages::{self, LivePages};
 use crate::outcome::Totals;
 use crate::shared::Page;
 use crate::unix;
@@ -30,6 +31,8 @@ const PREFIX: &str = "heapledger-control.";
 const WORD: &str = "heapledger-control";
 /// The maximum length of an answer in bytes; processes beyond it are left out.
 const ANSWER_MAX: usize = 64 << 10;
+/// The maximum length of an answer with live blocks: they take some 10 bytes a page.
+const PAGES_ANSWER_MAX: usize = 1 << 30;
 /// The timeout for the recorder's answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// The timeout for requests that wait for the file to be written.
@@ -121,8 +124,19 @@ impl Switch {
         self.wait_for(|stamp, done| Message::Resident { pid, stamp, done })
     }
 
+    /// Returns the live blocks of a process by page. `None` if it is not recorded, or by a sample.
+    fn live_pages(&self, pid: u32) -> Option<Vec<u8>> {
+        let mut blocks = self.answer_of(|stamp, done| Message::LiveBlocks { pid, stamp, done })?;
+        Some(live_pages::write(&live_pages::by_page(&mut blocks)))
+    }
+
     /// Posts a message, and waits until the collector notifies its requester.
     fn wait_for(&self, message: impl FnOnce(u64, SyncSender<()>) -> Message) -> bool {
+        self.answer_of(message).is_some()
+    }
+
+    /// Posts a message, and waits until the collector answers its requester. `None` if it does not.
+    fn answer_of<A>(&self, message: impl FnOnce(u64, SyncSender<A>) -> Message) -> Option<A> {
         let (done, is_done) = sync_channel(1);
         self.inbox.post([message(units(arch::ticks()), done)]);
         crate::command::wake(&self.page);
@@ -130,12 +144,12 @@ impl Switch {
         // The end of the recording does not wait for this.
         while !self.is_over.load(Ordering::Acquire) && Instant::now() < until {
             match is_done.recv_timeout(Duration::from_millis(50)) {
-                Ok(()) => return true,
-                Err(RecvTimeoutError::Disconnected) => return false,
+                Ok(answer) => return Some(answer),
+                Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
-        false
+        None
     }
 
     /// Returns the time when recording began for the first time.
@@ -295,6 +309,7 @@ fn answer(line: &[u8], switch: &Switch, status: &Mutex<Status>) -> Option<Vec<u8
         ControlRequest::Status => {}
         ControlRequest::Save => switch.save().then_some(())?,
         ControlRequest::Resident(pid) => switch.snapshot_resident(pid).then_some(())?,
+        ControlRequest::LivePages(pid) => return switch.live_pages(pid),
     }
     let mut status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
     (status.is_on, status.has_begun) = (switch.is_on(), switch.began().is_some());
@@ -322,6 +337,9 @@ pub enum ControlRequest {
     /// Wait until a snapshot of the resident memory of the process with this pid is in the file.
     /// Fails if it is not recorded, or cannot be read.
     Resident(u32),
+    /// Return the live blocks of the process with this pid by page, instead of the status: see
+    /// [`RunningSession::live_pages`].
+    LivePages(u32),
 }
 
 impl ControlRequest {
@@ -334,6 +352,7 @@ impl ControlRequest {
             ControlRequest::Status => "status",
             ControlRequest::Save => "save",
             ControlRequest::Resident(pid) => &format!("resident={pid}"),
+            ControlRequest::LivePages(pid) => &format!("live-pages={pid}"),
         };
         RequestLine::write(WORD, &[(true, word)])
     }
@@ -345,6 +364,9 @@ impl ControlRequest {
         }
         if let Some(pid) = line.value("resident") {
             return pid.parse().ok().map(ControlRequest::Resident);
+        }
+        if let Some(pid) = line.value("live-pages") {
+            return pid.parse().ok().map(ControlRequest::LivePages);
         }
         let requests = [
             ("start", ControlRequest::Start),
@@ -388,6 +410,20 @@ impl RunningSession {
             }
             answer => answer,
         }
+    }
+
+    /// Returns the pages of a process that have live blocks, in ascending order: the moment is that
+    /// of the request. The recorder takes no events while it copies its list of live blocks.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` if the recorder does not answer: the process is not recorded or has ended,
+    /// the recording is of a sample, or the recorder is of an earlier version. `InvalidData` if the
+    /// answer is no list of pages.
+    pub fn live_pages(&self, pid: u32) -> io::Result<Vec<LivePages>> {
+        let line = ControlRequest::LivePages(pid).to_line();
+        let (_, bytes) = ask(vec![self.address.clone()], None, &line, PAGES_ANSWER_MAX, WRITE_TIMEOUT)?;
+        live_pages::read(&bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
 

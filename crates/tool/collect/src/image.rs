@@ -6,6 +6,7 @@ use heapledger_recording::{ImageId, ImageStart, Timeline};
 
 use crate::address_index::AddressIndex;
 use crate::external_counters::ExternalCounters;
+use crate::live_pages::SerialTimes;
 use crate::memory::Samples;
 use crate::resident::Schedule;
 use crate::tree::Tree;
@@ -48,6 +49,7 @@ pub(crate) struct Image {
     usable_sizes: UsableSizes,
     mappings: Mappings,
     pub(crate) resident: Schedule,
+    serial_times: SerialTimes,
     /// The external counters at the beginning of this segment.
     external_before: ExternalCounters,
 }
@@ -72,6 +74,7 @@ impl Image {
             usable_sizes: UsableSizes::default(),
             mappings: Mappings::new(start.image, start.pid, start.time, keeps_mappings),
             resident: Schedule::default(),
+            serial_times: SerialTimes::default(),
             external_before: ExternalCounters::default(),
         }
     }

@@ -8,6 +8,7 @@ use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sample::Rate;
 use heapledger_recording::{ExitStatus, ImageEndReason, ImageId, ImageOrigin};
 
+use crate::live_pages::AgedBlock;
 use crate::proc_maps::Region;
 use crate::roots::Roots;
 use crate::shared::SharedRing;
@@ -34,6 +35,8 @@ pub(crate) enum Message {
     /// A request for a resident snapshot of a process after this stamp, and to be notified when it
     /// is in the file.
     Resident { pid: u32, stamp: u64, done: SyncSender<()> },
+    /// A request for the live blocks of a process at this stamp.
+    LiveBlocks { pid: u32, stamp: u64, done: SyncSender<Vec<AgedBlock>> },
     /// The image's process had no room for what it was given, and continues unrecorded.
     Declined { image: ImageId, stamp: u64 },
     /// Entries of an allocator in the image's program were to be redirected, and were not.

@@ -18,7 +18,7 @@ use crate::huge_pages::HugePages;
 use crate::memory::ProcessMemory;
 use crate::pages::{PAGE, PageMap, PresentPages};
 use crate::reader::WordReader;
-use crate::smaps::{self, Amounts, SystemMapping};
+use crate::smaps::{self, Amounts, SystemMapping, is_shared_memory, name_of};
 use crate::threads::{StackUse, Threads};
 use crate::zeroes;
 
@@ -74,6 +74,8 @@ pub struct ResidentMemory {
     huge: Vec<Range<u64>>,
     /// The mappings, until names of allocators are looked for.
     mappings: Vec<SystemMapping>,
+    /// The heap of Heapledger's allocator.
+    pub(crate) own_heap: Option<HeapMap>,
     /// The resident pages of private memory.
     pages: PresentPages,
     /// The addresses of the parts.
@@ -119,7 +121,7 @@ impl ResidentMemory {
     /// Fails if there is no such process, if this user may not read it (that takes the rights of a
     /// debugger), or if the kernel does not list what its mappings hold.
     pub fn of_process(process: u32) -> Result<ResidentMemory, ResidentError> {
-        Ok(ResidentMemory::of(process)?.examined(process))
+        Ok(ResidentMemory::of(process, false)?.examined(process))
     }
 
     /// Does the same, but does not look for [`huge_pages`](ResidentMemory::huge_pages) nor for
@@ -130,23 +132,35 @@ impl ResidentMemory {
     ///
     /// As [`of_process`](ResidentMemory::of_process).
     pub fn of_process_without_contents(process: u32) -> Result<ResidentMemory, ResidentError> {
-        ResidentMemory::of(process)
+        ResidentMemory::of(process, false)
     }
 
-    fn of(process: u32) -> Result<ResidentMemory, ResidentError> {
+    /// Does the same, and looks for all blocks of all heaps, so that
+    /// [`heap_pages`](ResidentMemory::heap_pages) has their pages. Takes longer: the lists of free
+    /// blocks of mimalloc and tcmalloc are followed.
+    ///
+    /// # Errors
+    ///
+    /// As [`of_process`](ResidentMemory::of_process).
+    pub fn of_process_by_page(process: u32) -> Result<ResidentMemory, ResidentError> {
+        Ok(ResidentMemory::of(process, true)?.examined(process))
+    }
+
+    fn of(process: u32, by_page: bool) -> Result<ResidentMemory, ResidentError> {
         let begin = Instant::now();
         // The search for the allocator takes longer than all else, so it comes first.
         let own_heap = HeapMap::of_process(process).ok();
-        let mut memory = ResidentMemory::read(process, own_heap.as_ref())?;
+        let mut memory = ResidentMemory::read(process, own_heap.as_ref(), by_page)?;
         for _ in 1..TRIES {
             if !memory.is_doubtful && !memory.parts.iter().any(|part| part.kind == PartKind::GlibcUnread) {
                 break;
             }
             let helped = memory.helped;
-            memory = ResidentMemory::read(process, own_heap.as_ref())?;
+            memory = ResidentMemory::read(process, own_heap.as_ref(), by_page)?;
             memory.helped += helped;
         }
         memory.duration = begin.elapsed();
+        memory.own_heap = own_heap;
         Ok(memory)
     }
 
@@ -168,7 +182,7 @@ impl ResidentMemory {
         self
     }
 
-    fn read(process: u32, own_heap: Option<&HeapMap>) -> Result<ResidentMemory, ResidentError> {
+    fn read(process: u32, own_heap: Option<&HeapMap>, by_page: bool) -> Result<ResidentMemory, ResidentError> {
         let read = |name: &'static str| read_text(process, name);
         let mappings = smaps::parse(&read("smaps")?);
         let kernel = smaps::sum(&mappings);
@@ -204,7 +218,7 @@ impl ResidentMemory {
         let uses: Vec<StackUse> = account.stacks(&threads, &mut reader);
         // Their memory may look like blocks of glibc's.
         let is_doubtful = Cell::new(false);
-        let allocators = account.allocators(&memory, &is_doubtful);
+        let allocators = account.allocators(&memory, &is_doubtful, by_page);
         allocators.iter().for_each(|heap| account.carve_allocator(heap));
         let mut helped = Duration::ZERO;
         let glibc = GlibcHeap::read(&memory, &pages, &account.places(&uses), &mut helped);
@@ -235,6 +249,7 @@ impl ResidentMemory {
             duration: Duration::ZERO,
             helped,
             huge,
+            own_heap: None,
             pages,
             places,
             mappings,
@@ -255,6 +270,11 @@ impl ResidentMemory {
     /// Returns the resident pages of private memory.
     pub(crate) fn present_pages(&self) -> &PresentPages {
         &self.pages
+    }
+
+    /// Returns the addresses of all known heaps.
+    pub(crate) fn heap_ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.places.heaps.iter().map(|(range, _, _)| range.clone())
     }
 
     /// Returns the resident bytes of some addresses of private memory, such as those of a block.
@@ -492,7 +512,7 @@ impl Account<'_> {
     }
 
     /// Returns the heaps of other allocators.
-    fn allocators(&self, memory: &ProcessMemory, is_doubtful: &Cell<bool>) -> Vec<AllocatorHeap> {
+    fn allocators(&self, memory: &ProcessMemory, is_doubtful: &Cell<bool>, by_page: bool) -> Vec<AllocatorHeap> {
         let is_heap = |mapping: &&SystemMapping| mapping.is_private_memory() && mapping.name != "[stack]";
         let is_writable = |mapping: &&SystemMapping| mapping.is_writable && mapping.amounts.resident > 0;
         // The kernel makes one mapping of a stack and of memory of the heap that is next to it.
@@ -509,7 +529,8 @@ impl Account<'_> {
                 _ => spaces.push(mapping.addresses.clone()),
             }
         }
-        Search { memory, pages: self.pages, data: &data, private: &private, spaces: &spaces, is_doubtful }.heaps()
+        let (data, private, spaces) = (&data[..], &private[..], &spaces[..]);
+        Search { memory, pages: self.pages, data, private, spaces, is_doubtful, by_page }.heaps()
     }
 
     fn carve_allocator(&mut self, heap: &AllocatorHeap) {
@@ -604,17 +625,6 @@ impl Account<'_> {
         parts.sort_by(|a, b| (a.kind, b.resident, &a.name).cmp(&(b.kind, a.resident, &b.name)));
         parts
     }
-}
-
-/// Returns the name that a process has given to private memory: `[anon:NAME]`.
-fn name_of(name: &str) -> &str {
-    name.strip_prefix("[anon:").and_then(|name| name.strip_suffix(']')).unwrap_or(name)
-}
-
-/// True for memory that processes share and that is in no file on a disk.
-fn is_shared_memory(mapping: &SystemMapping) -> bool {
-    let starts = ["/dev/zero", "/dev/shm/", "/memfd:", "/SYSV", "[anon_shmem"];
-    starts.iter().any(|start| mapping.name.starts_with(start)) || (mapping.is_shared && mapping.inode == 0)
 }
 
 #[cfg(test)]

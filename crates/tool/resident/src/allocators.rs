@@ -5,6 +5,7 @@
 //! description of a piece of memory has to be where the table says. A layout that does not fit,
 //! such as that of another version, is no heap at all.
 
+mod by_page;
 mod cache;
 mod jemalloc;
 mod mimalloc;
@@ -22,6 +23,9 @@ use crate::glibc::Piece;
 use crate::memory::Memory;
 use crate::pages::PresentPages;
 
+pub(crate) use self::by_page::{AllocatorPages, GroupNumbers, OWN};
+
+use self::by_page::PageFiller;
 use self::cache::CachedReader;
 
 /// The number of times that a description is read which makes no sense: it may just be changing.
@@ -33,6 +37,8 @@ const WRONG_TOLERATED: u64 = 1 << 9;
 /// The most words that are looked at in search of a table of one allocator. Tables are mostly
 /// zeroes, and so is other memory.
 const WORDS_MAX: u64 = 1 << 24;
+/// The most blocks of lists that are followed to fill pages.
+const LISTED_BY_PAGE_MAX: u64 = 1 << 28;
 
 /// An allocator whose heap is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,6 +99,8 @@ pub struct AllocatorHeap {
     pub unread: Piece,
     /// The addresses of all that, ascending and disjoint.
     pub(crate) ranges: Vec<Range<u64>>,
+    /// Its pages, if they were asked for.
+    pub(crate) pages: Option<AllocatorPages>,
 }
 
 impl AllocatorHeap {
@@ -111,6 +119,7 @@ impl AllocatorHeap {
             bookkeeping: nothing,
             unread: nothing,
             ranges: Vec::new(),
+            pages: None,
         }
     }
 
@@ -124,13 +133,14 @@ impl AllocatorHeap {
 
     /// Adds the private memory around a description to the bookkeeping, up to what is known, if
     /// that is at most `most` bytes.
-    fn add_around(&mut self, search: &Search<'_>, address: u64, most: u64) {
+    fn add_around(&mut self, search: &Search<'_>, by_page: &mut Option<PageFiller<'_>>, address: u64, most: u64) {
         let Some(mapping) = search.private_at(address) else { return };
         let next = self.ranges.partition_point(|range| range.end <= address);
         let start = next.checked_sub(1).map_or(0, |before| self.ranges[before].end).max(mapping.start);
         let end = self.ranges.get(next).map_or(u64::MAX, |range| range.start).min(mapping.end);
         if start <= address && address < end && end - start <= most {
             self.bookkeeping.add(end - start, search.resident(start..end));
+            by_page.iter_mut().for_each(|filler| filler.add_own(start..end));
             self.ranges.insert(next, start..end);
         }
     }
@@ -175,9 +185,11 @@ pub(crate) struct Search<'a> {
     /// Set if a heap was found that contradicts itself: it was changing, or the lists of mappings
     /// and pages are too old.
     pub(crate) is_doubtful: &'a Cell<bool>,
+    /// Set if the pages are to be filled with blocks. Then lists of free blocks are followed.
+    pub(crate) by_page: bool,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
     /// Returns the heaps of all allocators that are known.
     ///
     /// Takes time in proportion to the resident data of the program, and to the pages that have
@@ -203,6 +215,11 @@ impl Search<'_> {
             is_alone
         });
         heaps
+    }
+
+    /// Returns a filler of pages, if the pages are asked for.
+    fn page_filler(&self) -> Option<PageFiller<'a>> {
+        self.by_page.then(|| PageFiller::new(self.pages))
     }
 
     /// Returns the mapping of private memory that has an address.

@@ -86,6 +86,7 @@ pub fn allocators(data: &[u8]) {
         private: &private,
         spaces: &private,
         is_doubtful: &Default::default(),
+        by_page: first % 2 == 0,
     };
     for heap in search.heaps() {
         assert!(heap.ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{heap:?}");

@@ -15,6 +15,9 @@ pub struct HeapPages {
     pub grouping: String,
     /// The names of the groups. [`HeapPage::group`] is an index.
     pub groups: Vec<String>,
+    /// The groups that are of another kind than the others, such as the allocator's own memory, or
+    /// pages on which nothing is live.
+    pub apart: Vec<u32>,
     /// The pages, by address.
     pub pages: Vec<HeapPage>,
 }

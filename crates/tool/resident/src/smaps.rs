@@ -140,6 +140,17 @@ fn header(line: &str) -> Option<SystemMapping> {
     })
 }
 
+/// Returns the name that a process has given to private memory: `[anon:NAME]`.
+pub(crate) fn name_of(name: &str) -> &str {
+    name.strip_prefix("[anon:").and_then(|name| name.strip_suffix(']')).unwrap_or(name)
+}
+
+/// True for memory that processes share and that is in no file on a disk.
+pub(crate) fn is_shared_memory(mapping: &SystemMapping) -> bool {
+    let starts = ["/dev/zero", "/dev/shm/", "/memfd:", "/SYSV", "[anon_shmem"];
+    starts.iter().any(|start| mapping.name.starts_with(start)) || (mapping.is_shared && mapping.inode == 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,16 +1,17 @@
 //! `heapledger heap-map`: where the memory of a process's heap is.
 
 mod json;
+mod live;
 mod pages_json;
 mod picture;
 
 use heapledger_report_format::{Row, Tree, escape};
-use heapledger_resident::{Chunk, HeapMap, HeapMapError, ResidentMemory, Run, Slice};
+use heapledger_resident::{Chunk, HeapMap, HeapMapError, HeapPages, ResidentMemory, Run, Slice};
 
 pub(crate) use self::json::HeapMapJson;
 pub(crate) use self::pages_json::{HeapPagesJson, PageUseJson};
 
-use crate::args::HeapMapOf;
+use crate::args::{HeapMapOf, MapBy};
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
@@ -22,9 +23,18 @@ use crate::views::heap_pages;
 
 pub(crate) fn run(arguments: &HeapMapOf, out: &mut Output) -> Result<()> {
     let process = arguments.process;
-    let map = match HeapMap::of_process(process) {
-        Err(HeapMapError::NoAllocator(_)) => return run_by_page(arguments, out),
-        map => map.map_err(failure)?,
+    let by_live = match arguments.by {
+        Some(MapBy::Owner) => Some(live::By::Owner),
+        Some(MapBy::Age) => Some(live::By::Age),
+        _ => None,
+    };
+    if let Some(by) = by_live {
+        let (memory, heap) = live::pages(process, by)?;
+        return show_pages(arguments, &memory, &heap, out);
+    }
+    let map = match (arguments.by, HeapMap::of_process(process)) {
+        (Some(MapBy::Arena), _) | (None, Err(HeapMapError::NoAllocator(_))) => return run_by_page(arguments, out),
+        (_, map) => map.map_err(failure)?,
     };
     if let Some(path) = &arguments.output {
         out.direct(path, arguments.force, &[])?;
@@ -39,28 +49,34 @@ pub(crate) fn run(arguments: &HeapMapOf, out: &mut Output) -> Result<()> {
     print(process, &map, shown, out)
 }
 
-/// Shows the heap of another allocator than Heapledger's, page by page.
+/// Shows the heaps of a process page by page.
 fn run_by_page(arguments: &HeapMapOf, out: &mut Output) -> Result<()> {
     let process = arguments.process;
-    let memory = ResidentMemory::of_process(process).map_err(rss::failure)?;
+    let memory = ResidentMemory::of_process_by_page(process).map_err(rss::failure)?;
     let heap = memory.heap_pages().ok_or_else(|| {
-        let text = format!("process {process} has neither a heap of glibc's malloc nor of Heapledger's allocator");
+        let text = format!("process {process} has no heap of an allocator that is known");
         let hint = format!("heapledger rss {process} shows all of its memory");
         Failure::new(Exit::Unreadable, text).code(Code::OtherAllocator).hint(hint)
     })?;
+    rss::warn_of_unread(&memory);
+    rss::warn_of_layouts(&memory);
+    show_pages(arguments, &memory, &heap, out)
+}
+
+fn show_pages(arguments: &HeapMapOf, memory: &ResidentMemory, heap: &HeapPages, out: &mut Output) -> Result<()> {
+    let process = arguments.process;
     if let Some(path) = &arguments.output {
         out.direct(path, arguments.force, &[])?;
     }
-    rss::warn_of_unread(&memory);
     if arguments.json {
-        return out.document(&HeapPagesJson::new(process, &heap), Form::Json);
+        return out.document(&HeapPagesJson::new(process, heap), Form::Json);
     }
     let shown = if arguments.rows == 0 { usize::MAX } else { arguments.rows };
     let of = format!("process {process} ({})", escape(&memory.command));
     if arguments.svg {
-        return Ok(heap_pages::draw(&heap, &of, shown, out.stream())?);
+        return Ok(heap_pages::draw(heap, &of, shown, out.stream())?);
     }
-    heap_pages::print(&heap, &of, shown, out)
+    heap_pages::print(heap, &of, shown, out)
 }
 
 fn failure(error: HeapMapError) -> Failure {
@@ -69,9 +85,15 @@ fn failure(error: HeapMapError) -> Failure {
         HeapMapError::NotAllowed(_) => {
             Some("sudo heapledger heap-map PID; or allow debuggers: sudo sysctl kernel.yama.ptrace_scope=0")
         }
+        HeapMapError::NoAllocator(_) => Some("heapledger heap-map PID --by arena shows the pages of other allocators"),
         _ => None,
     };
+    let code = matches!(error, HeapMapError::NoAllocator(_)).then_some(Code::OtherAllocator);
     let failure = Failure::from_error(Exit::Unreadable, error);
+    let failure = match code {
+        Some(code) => failure.code(code),
+        None => failure,
+    };
     match hint {
         Some(hint) => failure.hint(hint),
         None => failure,

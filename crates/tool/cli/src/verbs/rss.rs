@@ -43,14 +43,7 @@ fn running(arguments: &Rss, process: u32, out: &mut Output) -> Result<()> {
         out.direct(path, arguments.force, &[])?;
     }
     warn_of_unread(&memory);
-    for heap in memory.allocators.iter().filter(|heap| heap.unread.bytes > 0) {
-        let (unread, name) = (bytes(heap.unread.bytes), heap.allocator.name());
-        warn(Code::LayoutUnknown, format_args!("{unread} of {name}'s heap make no sense: it changes, or is damaged"));
-    }
-    for name in memory.allocators_unread.iter().map(|allocator| allocator.name()) {
-        let what = "its memory is private memory, not divided into used and free";
-        warn(Code::LayoutUnknown, format_args!("the heap of {name} was not found or has another layout: {what}"));
-    }
+    warn_of_layouts(&memory);
     if !memory.knows_zeroes {
         let what = "this kernel does not tell pages of zeroes from others: in heaps they are counted";
         warn(Code::ZeroesUnknown, format_args!("{what}, so that the parts may be more than the whole"));
@@ -67,6 +60,18 @@ pub(crate) fn warn_of_unread(memory: &ResidentMemory) {
     if let Some(unread) = memory.parts.iter().find(|part| part.kind == PartKind::GlibcUnread) {
         let unread = bytes(unread.mapped);
         warn(Code::HeapUnread, format_args!("{unread} of the heap could not be walked: it changes, or is damaged"));
+    }
+}
+
+/// Warns of heaps of other allocators that were not read, or not completely.
+pub(crate) fn warn_of_layouts(memory: &ResidentMemory) {
+    for heap in memory.allocators.iter().filter(|heap| heap.unread.bytes > 0) {
+        let (unread, name) = (bytes(heap.unread.bytes), heap.allocator.name());
+        warn(Code::LayoutUnknown, format_args!("{unread} of {name}'s heap make no sense: it changes, or is damaged"));
+    }
+    for name in memory.allocators_unread.iter().map(|allocator| allocator.name()) {
+        let what = "its memory is private memory, not divided into used and free";
+        warn(Code::LayoutUnknown, format_args!("the heap of {name} was not found or has another layout: {what}"));
     }
 }
 

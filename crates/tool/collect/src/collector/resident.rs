@@ -7,6 +7,7 @@ use heapledger_recording::{SnapshotCause, Time};
 
 use super::Collector;
 use super::slot::{Slot, Stage};
+use crate::live_pages::AgedBlock;
 use crate::options::ResidentSnapshots;
 use crate::resident::{Request, Snapshooter};
 use crate::writer::Job;
@@ -27,6 +28,8 @@ pub(super) struct Resident {
     /// The snapshots that somebody has asked for: the process, the stamp from which on, and the
     /// requester.
     pub(super) asked: Vec<(u32, u64, SyncSender<()>)>,
+    /// The same for live blocks.
+    pub(super) blocks_asked: Vec<(u32, u64, SyncSender<Vec<AgedBlock>>)>,
 }
 
 impl Resident {
@@ -51,6 +54,7 @@ impl Collector {
     /// Writes the snapshot that has been made, and begins the next one that is due.
     pub(super) fn snapshot_resident(&mut self, now: Time) {
         self.write_resident(Duration::ZERO);
+        self.answer_for_blocks(now);
         if self.resident.snapshooter.is_busy() {
             return;
         }
@@ -74,6 +78,22 @@ impl Collector {
         let next = due.filter(|(_, (cause, _))| is_allowed(*cause)).min_by_key(|(_, (_, begun))| *begun);
         if let Some((at, (cause, _))) = next {
             self.begin_snapshot(at, cause, now, None);
+        }
+    }
+
+    /// Copies the live blocks of processes for those who ask for them.
+    fn answer_for_blocks(&mut self, now: Time) {
+        let horizon = self.merge.horizon;
+        while let Some(at) = self.resident.blocks_asked.iter().position(|(_, stamp, _)| *stamp <= horizon) {
+            let (pid, _, done) = self.resident.blocks_asked.remove(at);
+            let slot = self.images.latest_of(pid).and_then(|slot| self.images.slots.get(slot));
+            // Without an answer, the requester sees that none will come. Of a sample, the addresses
+            // are not known.
+            if let Some(Slot { stage: Stage::Running(image), .. }) = slot
+                && !self.shared.is_sample
+            {
+                let _ = done.try_send(image.aged_blocks(now));
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use heapledger_resident::PlacedBlock;
 use super::Image;
 use super::threads::{EventHeader, RingOwner};
 use crate::error::RecordError;
+use crate::live_pages::AgedBlock;
 use crate::session_state::Shared;
 
 /// A block that a call returned.
@@ -291,6 +292,22 @@ impl Image {
             });
         }
         Some(blocks)
+    }
+
+    /// Returns all live blocks with their ages.
+    pub(crate) fn aged_blocks(&self, now: Time) -> Vec<AgedBlock> {
+        let next = self.ledger.next_serial().0;
+        let mut blocks = Vec::with_capacity(self.ledger.live().blocks_live.0 as usize);
+        blocks.extend(self.ledger.blocks().map(|(key, block)| AgedBlock {
+            address: key.address(),
+            size: block.size.0,
+            site: block.stack.0,
+            age_ms: match block.inherited {
+                true => AgedBlock::UNKNOWN_AGE,
+                false => self.serial_times.age_ms(block.serial.0, next, now),
+            },
+        }));
+        blocks
     }
 }
 

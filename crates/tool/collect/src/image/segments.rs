@@ -27,6 +27,7 @@ impl Image {
             && let Some(sample) = prober.sample(pid, now)
         {
             let (options, begun) = snapshots;
+            self.serial_times.add(self.ledger.next_serial().0, now);
             self.resident.on_sample(options, begun, now, sample.resident.0);
             if let Some(samples) = self.memory.add(sample) {
                 shared.writer.send(Job::Memory(self.id, samples));

@@ -13,6 +13,7 @@ mod sizes;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use super::by_page::PageFiller;
 use super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, Tables, WORDS_MAX, WRONG_TOLERATED, words};
 use crate::glibc::Piece;
 use crate::pages::PAGE;
@@ -94,6 +95,7 @@ pub(super) struct Heap<'a, 'm> {
     search: &'a Search<'a>,
     reader: &'a mut CachedReader<'m>,
     heap: AllocatorHeap,
+    by_page: Option<PageFiller<'a>>,
     arenas: BTreeSet<u32>,
     /// The descriptions that made sense, and those that did not.
     right: u64,
@@ -111,6 +113,7 @@ impl<'a, 'm> Heap<'a, 'm> {
             search,
             reader,
             heap: AllocatorHeap::new(Allocator::Jemalloc),
+            by_page: search.page_filler(),
             arenas: BTreeSet::new(),
             right: 0,
             wrong: 0,
@@ -187,6 +190,10 @@ impl<'a, 'm> Heap<'a, 'm> {
         self.end = range.end;
         let (bytes, resident) = (range.end - range.start, self.search.resident(range.clone()));
         let whole = Piece { chunks: 1, bytes, resident };
+        if let Some(filler) = &mut self.by_page {
+            filler.group(range.clone(), edata.arena.into());
+            edata.for_each_used(|block| filler.add(block));
+        }
         let heap = &mut self.heap;
         match edata.state {
             State::Active => {
@@ -221,18 +228,21 @@ impl<'a, 'm> Heap<'a, 'm> {
         let mut cached = Piece::default();
         for (&address, &size) in caches.blocks.iter().filter(|(address, _)| is_own(**address)) {
             cached.add(size, self.search.resident(address..address + size));
+            self.by_page.iter_mut().for_each(|filler| filler.remove(address..address + size));
         }
         self.heap.move_to_cached(cached);
         self.heap.caches = caches.count;
         for block in blocks {
             let (bytes, resident) = (block.end - block.start, self.search.resident(block.clone()));
             self.heap.bookkeeping.add(bytes, resident);
+            self.by_page.iter_mut().for_each(|filler| filler.add_own(block.clone()));
             self.heap.ranges.push(block);
         }
         self.heap.ranges.sort_by_key(|range| range.start);
         // Blocks with the allocator's own memory have no descriptions in the tree.
         let is_disjoint = self.heap.ranges.windows(2).all(|pair| pair[0].end <= pair[1].start);
         self.heap.arenas = self.arenas.len() as u64;
+        self.heap.pages = self.by_page.map(PageFiller::finish);
         is_disjoint.then_some(self.heap)
     }
 }

@@ -12,7 +12,8 @@ pub(super) mod page_map;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
-use super::{Allocator, AllocatorHeap, CachedReader, Search};
+use super::by_page::{PageFiller, Slots};
+use super::{Allocator, AllocatorHeap, CachedReader, LISTED_BY_PAGE_MAX, Search};
 use crate::glibc::Piece;
 
 use self::layout::{Found, Layout, PageUse, Segment, VERSIONS};
@@ -39,6 +40,7 @@ struct Heap<'a, 'm> {
     reader: &'a mut CachedReader<'m>,
     layout: &'static Layout,
     heap: AllocatorHeap,
+    by_page: Option<PageFiller<'a>>,
     /// The threads that own segments; 0 for segments that none owns.
     threads: BTreeSet<u64>,
     /// The descriptions of the heaps that pages belong to.
@@ -47,6 +49,8 @@ struct Heap<'a, 'm> {
     pages: BTreeMap<u64, (u64, u64)>,
     /// The number of blocks in lists so far.
     listed: usize,
+    /// The number of those that were followed to fill pages.
+    listed_by_page: u64,
 }
 
 impl<'a, 'm> Heap<'a, 'm> {
@@ -93,10 +97,12 @@ impl<'a, 'm> Heap<'a, 'm> {
             reader,
             layout,
             heap: AllocatorHeap::new(Allocator::Mimalloc),
+            by_page: search.page_filler(),
             threads: BTreeSet::new(),
             heaps: BTreeSet::new(),
             pages: BTreeMap::new(),
             listed: 0,
+            listed_by_page: 0,
         };
         for (start, segment) in &segments {
             heap.add_segment(*start, segment);
@@ -108,8 +114,9 @@ impl<'a, 'm> Heap<'a, 'm> {
         heap.add_delayed();
         heap.add_arenas(&segments.iter().map(|(start, _)| *start).collect::<Vec<_>>());
         for description in &heap.heaps {
-            heap.heap.add_around(search, *description, BOOKKEEPING_MAX);
+            heap.heap.add_around(search, &mut heap.by_page, *description, BOOKKEEPING_MAX);
         }
+        heap.heap.pages = heap.by_page.map(PageFiller::finish);
         heap.heap.arenas = heap.threads.len() as u64;
         // Threads keep no blocks outside of their pages.
         heap.heap.caches = heap.heaps.len() as u64;
@@ -126,7 +133,11 @@ impl<'a, 'm> Heap<'a, 'm> {
             at = range.end;
             let resident = self.search.resident(range.clone());
             let whole = Piece { chunks: 1, bytes: range.end - range.start, resident };
+            if let Some(filler) = self.by_page.as_mut().filter(|_| range.start != start) {
+                filler.group(range.clone(), segment.thread);
+            }
             if range.start == start {
+                self.by_page.iter_mut().for_each(|filler| filler.add_own(range.clone()));
                 self.heap.bookkeeping.add_all(whole);
             } else if page.block_size == 0 {
                 self.heap.add_kept_or_returned(self.search, range);
@@ -137,6 +148,7 @@ impl<'a, 'm> Heap<'a, 'm> {
         if at < end {
             let resident = self.search.resident(at..end);
             self.heap.bookkeeping.add_all(Piece { chunks: 0, bytes: end - at, resident });
+            self.by_page.iter_mut().for_each(|filler| filler.add_own(at..end));
         }
     }
 
@@ -151,6 +163,7 @@ impl<'a, 'm> Heap<'a, 'm> {
 
     /// Adds a page with blocks: those in use, those that other threads have freed, and the rest.
     fn add_page(&mut self, range: Range<u64>, page: &PageUse, resident: u64) {
+        self.fill(&range, page);
         let bytes = range.end - range.start;
         let freed = self.count_list(page.thread_free & !3, &range, page.used);
         let size = if page.used == 1 && page.reserved <= 1 { page.block_size.min(bytes) } else { page.block_size };
@@ -171,6 +184,29 @@ impl<'a, 'm> Heap<'a, 'm> {
         if page.heap != 0 {
             self.heaps.insert(page.heap);
         }
+    }
+
+    /// Fills the pages of a page with its blocks. Those in its three lists are free.
+    fn fill(&mut self, range: &Range<u64>, page: &PageUse) {
+        let Some(filler) = &mut self.by_page else { return };
+        if page.reserved <= 1 {
+            let end = page.start.saturating_add(page.block_size).min(range.end);
+            if page.used > 0 {
+                filler.add(page.start.max(range.start)..end);
+            }
+            return;
+        }
+        let start = page.start.clamp(range.start, range.end);
+        let mut slots = Slots::new(start, page.block_size, page.capacity, range.end);
+        for first in [page.free, page.local_free, page.thread_free & !3] {
+            let mut at = first;
+            while self.listed_by_page < LISTED_BY_PAGE_MAX && slots.set_free(at) {
+                self.listed_by_page += 1;
+                let Some(next) = self.reader.word(at) else { break };
+                at = next;
+            }
+        }
+        filler.add_slots(&slots);
     }
 
     /// Returns the number of blocks in a list, of which all are in a range and no more than `most`.
@@ -196,6 +232,7 @@ impl<'a, 'm> Heap<'a, 'm> {
                 }
                 let resident = size.min(self.search.resident(at..at.saturating_add(size)));
                 let piece = Piece { chunks: 1, bytes: size, resident };
+                self.by_page.iter_mut().for_each(|filler| filler.remove(at..at.saturating_add(size)));
                 self.heap.used.subtract(piece);
                 self.heap.cached.add_all(piece);
                 let Some(next) = self.reader.word(at) else { break };

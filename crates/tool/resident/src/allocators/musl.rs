@@ -5,9 +5,10 @@
 //! allocator's data have, too: it is how these data are found. Sources: `meta.h` and `glue.h` of
 //! musl 1.2.3.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
+use super::by_page::PageFiller;
 use super::{Allocator, AllocatorHeap, CachedReader, Search, words};
 use crate::glibc::Piece;
 use crate::pages::PAGE;
@@ -109,13 +110,17 @@ fn read(search: &Search<'_>, reader: &mut CachedReader<'_>, secret: u64, first: 
         }
         area = next;
     }
-    let mut heap = AllocatorHeap::new(Allocator::Musl);
-    let mut inner: Vec<(u64, Group)> = Vec::new();
+    let (mut heap, mut by_page) = (AllocatorHeap::new(Allocator::Musl), search.page_filler());
+    let (mut inner, mut all): (Vec<(u64, Group)>, Vec<(u64, Group)>) = Default::default();
+    // The slots that have a group of smaller ones.
+    let mut holders = BTreeSet::new();
     for (&start, group) in &groups {
         let range = start..group.end(start);
         let is_after = heap.ranges.last().is_none_or(|last| last.end <= start);
         if group.mapped > 0 && is_after && search.is_in_space(&range) {
             add(&mut heap, search, start, group, range.end);
+            all.push((start, *group));
+            by_page.iter_mut().for_each(|filler| filler.group(range.clone(), 0));
             heap.ranges.push(range);
         } else if group.mapped == 0 {
             inner.push((start, *group));
@@ -128,20 +133,30 @@ fn read(search: &Search<'_>, reader: &mut CachedReader<'_>, secret: u64, first: 
         let Some(slot) = slot_of(&groups, &heap.ranges, start, &mut steps_left) else { continue };
         let bytes = slot.end - slot.start;
         heap.used.subtract(Piece { chunks: 1, bytes, resident: search.resident(slot.clone()) });
+        holders.insert(slot.start);
         let before = start.saturating_sub(slot.start);
         heap.bookkeeping.add_all(Piece { chunks: 0, bytes: before, resident: search.resident(slot.start..start) });
         add(&mut heap, search, start, &group, slot.end);
+        all.push((start, group));
+    }
+    if let Some(filler) = &mut by_page {
+        for (start, group) in &all {
+            let slots = group.slots_in_use().map(|number| group.slot(*start, number));
+            slots.filter(|slot| !holders.contains(&slot.start)).for_each(|slot| filler.add(slot));
+        }
     }
     areas.sort_unstable();
     areas.retain(|area| super::range_at(&heap.ranges, *area).is_none());
     for area in areas {
         if search.private_at(area).is_some() {
             heap.bookkeeping.add(PAGE, search.resident(area..area + PAGE));
+            by_page.iter_mut().for_each(|filler| filler.add_own(area..area + PAGE));
             heap.ranges.push(area..area + PAGE);
         }
     }
     heap.ranges.sort_by_key(|range| range.start);
     (heap.arenas, heap.caches) = (1, 1);
+    heap.pages = by_page.map(PageFiller::finish);
     Some(heap).filter(|heap| !heap.ranges.is_empty())
 }
 

@@ -11,7 +11,10 @@ mod lists;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, Tables, WRONG_TOLERATED, words};
+use super::by_page::{PageFiller, Slots};
+use super::{
+    Allocator, AllocatorHeap, CachedReader, LISTED_BY_PAGE_MAX, Search, TRIES, Tables, WRONG_TOLERATED, words,
+};
 use crate::glibc::Piece;
 
 use self::lists::{Lists, SizeClasses};
@@ -96,6 +99,8 @@ struct Span {
     class: u64,
     /// Its list: none if it is in use, free pages, or pages that were given back.
     location: u64,
+    /// The first block that is in the span's own list.
+    free: u64,
 }
 
 impl Span {
@@ -103,11 +108,11 @@ impl Span {
     fn read(reader: &mut CachedReader<'_>, at: u64) -> Option<Span> {
         const PAGES_MAX: u64 = 1 << 34;
         // The first page and the number of pages, two links, a list of blocks, and fields of bits.
-        let [page, pages, _, _, _, bits] = reader.words::<6>(at)?;
+        let [page, pages, _, _, free, bits] = reader.words::<6>(at)?;
         let (used, class, location) = (bits & 0xffff, bits >> 16 & 0xff, bits >> 24 & 3);
         let end = page.checked_add(pages).filter(|&end| end <= PAGES_MAX)?;
         let is_sound = page > 0 && pages > 0 && location < 3;
-        is_sound.then_some(Span { start: page * PAGE, end: end * PAGE, used, class, location })
+        is_sound.then_some(Span { start: page * PAGE, end: end * PAGE, used, class, location, free })
     }
 }
 
@@ -117,6 +122,9 @@ pub(super) struct Heap<'a, 'm> {
     reader: &'a mut CachedReader<'m>,
     classes: SizeClasses,
     heap: AllocatorHeap,
+    by_page: Option<PageFiller<'a>>,
+    /// The number of blocks in the lists of spans so far.
+    listed: u64,
     right: u64,
     wrong: u64,
     /// The end of the span read last.
@@ -134,6 +142,8 @@ impl<'a, 'm> Heap<'a, 'm> {
             reader,
             classes,
             heap: AllocatorHeap::new(Allocator::Tcmalloc),
+            by_page: search.page_filler(),
+            listed: 0,
             right: 0,
             wrong: 0,
             end: 0,
@@ -207,6 +217,7 @@ impl<'a, 'm> Heap<'a, 'm> {
 
     fn add(&mut self, span: Span) {
         self.end = span.end;
+        self.fill(span);
         let (bytes, resident) = (span.end - span.start, self.search.resident(span.start..span.end));
         let whole = Piece { chunks: 1, bytes, resident };
         let heap = &mut self.heap;
@@ -235,6 +246,27 @@ impl<'a, 'm> Heap<'a, 'm> {
         }
     }
 
+    /// Fills the pages of a span with its blocks. Those in its own list are free.
+    fn fill(&mut self, span: Span) {
+        let Some(filler) = &mut self.by_page else { return };
+        filler.group(span.start..span.end, 0);
+        match (span.location, self.classes.size(span.class)) {
+            (1 | 2, _) => {}
+            (_, Some(size)) => {
+                let mut slots = Slots::new(span.start, size, u64::MAX, span.end);
+                let mut at = span.free;
+                while self.listed < LISTED_BY_PAGE_MAX && slots.set_free(at) {
+                    self.listed += 1;
+                    let Some(next) = self.reader.word(at) else { break };
+                    at = next;
+                }
+                filler.add_slots(&slots);
+            }
+            (_, None) if span.class == 0 => filler.add(span.start..span.end),
+            (_, None) => {}
+        }
+    }
+
     /// Adds the caches, and the memory around the descriptions.
     fn finish(mut self) -> AllocatorHeap {
         let lists = Lists::read(self.search, self.reader, &self.classes);
@@ -243,6 +275,7 @@ impl<'a, 'm> Heap<'a, 'm> {
             if super::range_at(&self.heap.ranges, address).is_some() {
                 let resident = self.search.resident(address..address.saturating_add(size));
                 cached.add_all(Piece { chunks: 1, bytes: size, resident });
+                self.by_page.iter_mut().for_each(|filler| filler.remove(address..address.saturating_add(size)));
             }
         }
         self.heap.move_to_cached(cached);
@@ -250,8 +283,9 @@ impl<'a, 'm> Heap<'a, 'm> {
         self.heap.arenas = 1;
         self.descriptions.extend(lists.caches.iter().map(|address| address >> 16));
         for place in self.descriptions.iter().map(|place| place << 16) {
-            self.heap.add_around(self.search, place, BOOKKEEPING_MAX);
+            self.heap.add_around(self.search, &mut self.by_page, place, BOOKKEEPING_MAX);
         }
+        self.heap.pages = self.by_page.map(PageFiller::finish);
         self.heap
     }
 }

@@ -57,12 +57,16 @@ impl Image {
     }
 
     fn heaps(&self) -> Vec<AllocatorHeap> {
-        self.search(self, &Cell::new(false)).heaps()
+        self.read(false)
+    }
+
+    fn read(&self, by_page: bool) -> Vec<AllocatorHeap> {
+        Search { by_page, ..self.search(self, &Cell::new(false)) }.heaps()
     }
 
     fn search<'a>(&'a self, memory: &'a dyn Memory, is_doubtful: &'a Cell<bool>) -> Search<'a> {
         let (data, private) = (&self.data[..], &self.private[..]);
-        Search { memory, pages: &self.pages, data, private, spaces: private, is_doubtful }
+        Search { memory, pages: &self.pages, data, private, spaces: private, is_doubtful, by_page: false }
     }
 
     /// Calls a function for the memory. Panics if it reads much more than there is.
@@ -82,7 +86,7 @@ impl Memory for Limited<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
         let before = self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         assert!(before < 256 * MIB, "it is read again and again");
-        self.image.read(address, buffer)
+        Memory::read(self.image, address, buffer)
     }
 }
 
@@ -350,6 +354,52 @@ fn a_list_with_a_circle() {
     assert_eq!((heap.used, heap.cached), (piece(0, 16, 0), piece(2, 48, 64)));
 }
 
+/// Returns the resident bytes in use on the pages of a heap: of blocks, and of the allocator.
+fn filled(image: &Image, heap: &AllocatorHeap) -> [u64; 2] {
+    let pages = heap.pages.as_ref().unwrap();
+    let mut sums = [0; 2];
+    for range in &heap.ranges {
+        for (address, fill) in pages.fills.within(&image.pages, range.clone()) {
+            let is_own = pages.groups.iter().any(|(group, of)| *of == OWN_PAGES && group.contains(&address));
+            sums[usize::from(is_own)] += u64::from(fill.used);
+        }
+    }
+    sums
+}
+
+const OWN_PAGES: u64 = super::OWN;
+
+#[test]
+fn pages_have_the_blocks_that_were_counted() {
+    // Free blocks of mimalloc and tcmalloc are in lists.
+    const BLOCKS: u64 = HEAP + (64 << 10) + 128;
+    let mut mimalloc = mimalloc();
+    mimalloc.write(HEAP + 264 + 80 + 16, [BLOCKS + 3 * 64]);
+    mimalloc.write(HEAP + 264 + 80 + 40, [(BLOCKS + 64) | 2]);
+    (3..7).for_each(|block| mimalloc.write(BLOCKS + 64 * block, [BLOCKS + 64 * (block + 1)]));
+    mimalloc.write(BLOCKS + 64 * 7, [0]);
+    let mut tcmalloc = tcmalloc();
+    let free: Vec<u64> = (8..256).filter(|block| ![10, 20].contains(block)).map(|block| HEAP + 16 * block).collect();
+    tcmalloc.write(OWN + 3 * MIB + 32, [free[0]]);
+    free.windows(2).for_each(|pair| tcmalloc.write(pair[0], [pair[1]]));
+    // The second page of the span is not there: the list ends.
+    tcmalloc.write(HEAP + 16 * 255, [HEAP + 16 * 256]);
+    for image in [jemalloc(), mimalloc, tcmalloc.clone(), musl()] {
+        let (counted, by_page) = (image.heaps(), image.read(true));
+        let [heap] = &by_page[..] else { panic!("{by_page:#?}") };
+        let [blocks, own] = filled(&image, heap);
+        assert_eq!(blocks, heap.used.resident, "{heap:#?}");
+        assert!(own <= heap.bookkeeping.resident, "{heap:#?}");
+        assert_eq!(AllocatorHeap { pages: None, ..heap.clone() }, counted[0]);
+    }
+    // Lists that make a circle, or lead out of their span, come to an end.
+    for next in [HEAP + 16 * 9, HEAP + MIB] {
+        tcmalloc.write(HEAP + 16 * 12, [next]);
+        let by_page = tcmalloc.read(true);
+        assert!(filled(&tcmalloc, &by_page[0])[0] > 128, "{by_page:#?}");
+    }
+}
+
 /// Two allocators in one process are both found.
 #[test]
 fn a_process_without_a_heap_and_one_with_two() {
@@ -392,7 +442,7 @@ proptest! {
         for (place, word, shift) in changes {
             image.words.insert(*place.get(&places), word >> shift);
         }
-        for heap in image.heaps() {
+        for heap in image.read(true) {
             prop_assert!(heap.ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{heap:?}");
             prop_assert!(heap.ranges.iter().all(|range| range.start < range.end), "{heap:?}");
             let total = heap.total();

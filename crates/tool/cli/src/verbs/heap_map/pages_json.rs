@@ -62,14 +62,29 @@ struct RegionJson {
     address: String,
     /// The index of their group in `rows`.
     group: u32,
-    /// The bytes in use on each page.
-    bytes_used: Vec<u16>,
-    /// The number of blocks in use of which a part is on the page, for each page.
-    blocks: Vec<u16>,
+    pages: u64,
+    /// The bytes in use on all of them.
+    bytes_used: u64,
+    /// A character for each page: the bytes in use in steps of 128, rounded up, as a digit `0` to
+    /// `9`, `a` to `w`. `0` is nothing, `w` is more than 3,968 bytes.
+    fill: String,
+    /// A character for each page: the number of blocks in use of which a part is on the page, as a
+    /// digit `0` to `9`, `a` to `z`. `z` is 35 or more.
+    blocks: String,
+}
+
+/// The bytes of a step of `fill`.
+const STEP: u16 = 128;
+
+/// Returns the digit of a number; of one that has none, the highest.
+fn digit(number: u16) -> char {
+    char::from_digit(u32::from(number.min(35)), 36).unwrap_or('z')
 }
 
 impl Document for HeapPagesJson {
     const SCHEMA: &'static str = "heap-pages";
+    /// Until version 2, each page was two numbers in lists.
+    const VERSION: u32 = 2;
 }
 
 impl From<PageUse> for PageUseJson {
@@ -86,11 +101,20 @@ impl HeapPagesJson {
         for page in &heap.pages {
             if next.replace((page.address + PAGE, page.group)) != Some((page.address, page.group)) {
                 let address = format!("{:#x}", page.address);
-                regions.push(RegionJson { address, group: page.group, bytes_used: vec![], blocks: vec![] });
+                regions.push(RegionJson {
+                    address,
+                    group: page.group,
+                    pages: 0,
+                    bytes_used: 0,
+                    fill: String::new(),
+                    blocks: String::new(),
+                });
             }
             if let Some(region) = regions.last_mut() {
-                region.bytes_used.push(page.used);
-                region.blocks.push(page.blocks);
+                region.pages += 1;
+                region.bytes_used += u64::from(page.used);
+                region.fill.push(digit(page.used.div_ceil(STEP)));
+                region.blocks.push(digit(page.blocks));
             }
         }
         let groups = heap.groups.iter().zip(heap.page_use_by_group());

@@ -31,7 +31,7 @@ pub(super) fn draw(process: u32, map: &HeapMap, shown: usize, out: &mut impl Wri
          the filled part those in use; grey: free pages with memory</text>",
         bytes(totals.mapped),
         bytes(totals.used),
-        percent(totals.used, totals.mapped),
+        xml(&percent(totals.used, totals.mapped)),
     )?;
     for (number, chunk) in chunks_by_arena(map).into_iter().take(shown).enumerate() {
         let y = TOP + number * (BOX + 4);

@@ -52,12 +52,12 @@ pub(crate) fn draw(heap: &HeapPages, of: &str, shown: usize, out: &mut impl Writ
             "<rect x=\"10\" y=\"{}\" width=\"{BOX}\" height=\"{BOX}\" fill=\"{}\"/>\
              <text x=\"30\" y=\"{}\">{}: {} resident, {} in use ({})</text>",
             y - BOX + 2,
-            color(group as u32, 45),
+            color(heap, group as u32, 45),
             y,
             xml(&heap.groups[group]),
             bytes(all.bytes()),
             bytes(all.used),
-            percent(all.used, all.bytes()),
+            xml(&percent(all.used, all.bytes())),
         )?;
         y += LINE;
     }
@@ -83,18 +83,23 @@ fn draw_cell(heap: &HeapPages, cell: &Cell, address: u64, [x, y]: [usize; 2], ou
          <rect x=\"{x}\" y=\"{}\" width=\"{}\" height=\"{part}\" fill=\"{}\"/></g>",
         xml(name),
         bytes(cell.used),
-        percent(cell.used, resident),
+        xml(&percent(cell.used, resident)),
         BOX - 1,
-        color(cell.group, 88),
+        color(heap, cell.group, 88),
         y + BOX - part,
         BOX - 1,
-        color(cell.group, 45),
+        color(heap, cell.group, 45),
     )
 }
 
-/// Returns the colour of a group: neighbours in number have hues far apart.
-fn color(group: u32, lightness: u32) -> String {
-    format!("hsl({}, 60%, {lightness}%)", (u64::from(group) * 137 + 210) % 360)
+/// Returns the colour of a group: neighbours in number have hues far apart, and those of the same
+/// hue differ in strength. Groups that stand apart from the others are grey.
+fn color(heap: &HeapPages, group: u32, lightness: u32) -> String {
+    if heap.apart.contains(&group) {
+        return format!("hsl(0, 0%, {lightness}%)");
+    }
+    let strength = [65, 35, 95][(group / 8 % 3) as usize];
+    format!("hsl({}, {strength}%, {lightness}%)", (u64::from(group) * 137 + 210) % 360)
 }
 
 /// Returns a text as XML has it, without the characters that XML does not have.

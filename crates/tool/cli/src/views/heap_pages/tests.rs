@@ -57,6 +57,7 @@ fn the_picture_has_all_cells_and_names_as_xml() {
     let mut text = Vec::new();
     draw(&heap(), "process 7", 40, &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("1 B in use (&lt;1 %)") && !text.contains("(<"), "{text}");
     assert_eq!(text.matches("<title>").count(), 7);
     assert!(text.contains("a &amp; b: ") && text.contains("heap of a &lt;test> allocator"), "{text}");
     assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n"));

@@ -142,6 +142,44 @@ fn few_bytes_that_keep_many_pages() {
     kept_by_rewriting(&scratch, file, &there);
 }
 
+/// The heap map of a recorded program, by its live blocks. The program has counted its pages.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn pages_by_owner_and_by_age() {
+    let scratch = Scratch::new();
+    let program = program("fragmented");
+    let recorded = Recorded::begin(&scratch, &[], &[program.to_str().unwrap()]);
+    let [blocks, pages] = recorded.waiting.numbers("kept ")[..].try_into().map(|both: [u64; 2]| both).unwrap();
+    let map = |by: &str| documents::read(&heapledger(["heap-map", &recorded.pid, "--by", by, "--json"]).stdout);
+    let row_of = |map: &Value, name: &str| {
+        let rows = map["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["name"].as_str().unwrap().contains(name)).cloned().unwrap_or_default()["pages"]
+            .clone()
+    };
+    let owners = map("owner");
+    assert_eq!(owners["grouping"], "owner");
+    let keep = row_of(&owners, "keep");
+    let [all, alone] = ["all", "alone"].map(|what| number(&keep[what], "pages"));
+    assert!((pages as i64 - 2..=pages as i64).contains(&all) && alone >= all - 2, "{pages} {keep:#}");
+    assert!((number(&keep["all"], "bytes_used") - blocks as i64 * 400).abs() <= 800, "{keep:#}");
+    // Forty blocks are four pages, of which the rest is free.
+    let empty = row_of(&owners, "no live block");
+    assert!(number(&empty["empty"], "pages") > 2 * pages as i64, "{empty:#}");
+
+    let ages = map("age");
+    assert_eq!([&ages["pages"]["all"], &ages["grouping"]], [&owners["pages"]["all"], &"age".into()]);
+    // All of them are of one time.
+    let rows = ages["rows"].as_array().unwrap();
+    let oldest = rows.iter().filter(|row| row["name"] != "no live block");
+    assert!(oldest.map(|row| number(&row["pages"]["alone"], "pages")).sum::<i64>() >= alone, "{ages:#}");
+
+    let text = heapledger(["heap-map", &recorded.pid, "--by", "owner"]).text();
+    assert!(text.contains("  keep\n") && text.contains(" no live block\n"), "{text}");
+    let svg = heapledger(["heap-map", &recorded.pid, "--by", "age", "--svg"]).text();
+    assert!(svg.contains(", no live block: "), "{svg}");
+    recorded.end();
+}
+
 /// Copies of a recording have its snapshots.
 fn kept_by_rewriting(scratch: &Scratch, file: &str, there: &Value) {
     let [trimmed, public] = ["trimmed.hl", "public.hl"].map(|name| scratch.file(name));

@@ -99,6 +99,22 @@ impl Edata {
         (is_whole && is_near).then_some(edata)
     }
 
+    /// Calls a function with the addresses of each block in use.
+    pub(super) fn for_each_used(&self, mut visit: impl FnMut(Range<u64>)) {
+        let size = self.block_size;
+        match &self.free {
+            None if size == 0 => {}
+            None => visit(self.address..self.address + size),
+            Some(free) => {
+                let blocks = (self.range.end - self.range.start) / size;
+                for block in (0..blocks).filter(|block| free[(block / 64) as usize] >> (block % 64) & 1 == 0) {
+                    let start = self.range.start + block * size;
+                    visit(start..start + size);
+                }
+            }
+        }
+    }
+
     /// Returns the blocks in use. `resident` are the resident bytes of the extent; those of a range
     /// are asked for if only a part of it is resident.
     pub(super) fn used(&self, resident: u64, resident_within: impl Fn(Range<u64>) -> u64) -> Piece {

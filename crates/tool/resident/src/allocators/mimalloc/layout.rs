@@ -10,6 +10,8 @@ const INFO_SLICES_MAX: u64 = 16;
 const SLICES_MAX: u64 = 1 << 31;
 /// The size of a block for which another field has the size, in versions before 2.1.9.
 const HUGE_BLOCK: u64 = 2 << 30;
+/// The offset of the first small block in its page, in versions before 2.1.9.
+const SMALL_OFFSET: u64 = 128;
 /// The words of a page's description.
 const PAGE_WORDS: usize = 10;
 
@@ -92,6 +94,12 @@ pub(super) struct PageUse {
     pub(super) block_size: u64,
     pub(super) thread_free: u64,
     pub(super) heap: u64,
+    /// The number of blocks that were ever cut, the address of the first, and the two lists of free
+    /// blocks.
+    pub(super) capacity: u64,
+    pub(super) start: u64,
+    pub(super) free: u64,
+    pub(super) local_free: u64,
 }
 
 impl Layout {
@@ -142,7 +150,13 @@ impl Layout {
     fn pages(&self, reader: &mut CachedReader<'_>, start: u64, slices: u64, entries: u64) -> Option<Vec<PageUse>> {
         let (mut pages, mut index) = (Vec::new(), 0);
         while index < entries {
-            let page = self.page(&reader.words::<PAGE_WORDS>(start + self.pages + index * self.page_size)?, slices)?;
+            let mut page =
+                self.page(&reader.words::<PAGE_WORDS>(start + self.pages + index * self.page_size)?, slices)?;
+            if self.is_short {
+                // Small blocks do not begin with the page, so that they are in other cache lines.
+                let offset = if (8..=1024).contains(&page.block_size) { SMALL_OFFSET } else { 0 };
+                page.start = start + index * SLICE + offset;
+            }
             index += u64::from(page.slices);
             pages.push(page);
         }
@@ -163,7 +177,20 @@ impl Layout {
         // The only block of its page may be so large that its size is elsewhere.
         let block_size = if self.is_short && block_size == HUGE_BLOCK { bytes } else { block_size };
         let (thread_free, heap) = (words[self.thread_free / 8], words[self.thread_free / 8 + 1]);
-        let page = PageUse { slices: count, reserved, used, block_size, thread_free, heap };
+        let capacity = words[1] >> 16 & 0xffff;
+        let [start, local_free] = if self.is_short { [0, words[4]] } else { [words[6], words[3]] };
+        let page = PageUse {
+            slices: count,
+            reserved,
+            used,
+            block_size,
+            thread_free,
+            heap,
+            capacity,
+            start,
+            free: words[2],
+            local_free,
+        };
         let fits = block_size == 0 || block_size <= bytes && used.saturating_mul(block_size) <= bytes;
         fits.then_some(page)
     }

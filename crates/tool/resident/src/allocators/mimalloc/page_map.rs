@@ -9,7 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, Tables, WORDS_MAX, words};
+use super::super::by_page::{PageFiller, Slots};
+use super::super::{
+    Allocator, AllocatorHeap, CachedReader, LISTED_BY_PAGE_MAX, Search, TRIES, Tables, WORDS_MAX, words,
+};
 use super::SLICE;
 use crate::glibc::Piece;
 
@@ -88,7 +91,13 @@ pub(in super::super) fn first_page(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Page {
     used: u64,
+    capacity: u64,
+    reserved: u64,
     block_size: u64,
+    /// The address of the first block.
+    start: u64,
+    /// The two lists of free blocks of the thread that owns the page.
+    free: [u64; 2],
     /// The list of blocks that other threads have freed.
     thread_free: u64,
     thread: u64,
@@ -101,11 +110,20 @@ impl Page {
         const FLAGS: u64 = 7;
         // The thread, a list, three numbers of 2 bytes, two lists, the size of a block, their
         // start.
-        let [thread, _, counts, _, thread_free, block_size, start] = reader.words::<7>(at)?;
+        let [thread, free, counts, local_free, thread_free, block_size, start] = reader.words::<7>(at)?;
         let (used, capacity, reserved) = (counts & 0xffff, counts >> 16 & 0xffff, counts >> 32 & 0xffff);
         let slices = (start / SLICE).checked_sub(slice)?;
         let is_sound = used <= capacity && capacity <= reserved && reserved > 0 && block_size > 0;
-        let page = Page { used, block_size, thread_free: thread_free & !1, thread: thread & !FLAGS };
+        let page = Page {
+            used,
+            capacity,
+            reserved,
+            block_size,
+            start,
+            free: [free, local_free],
+            thread_free: thread_free & !1,
+            thread: thread & !FLAGS,
+        };
         (is_sound && slices <= SLICES_BEFORE && block_size % 8 == 0).then_some(page)
     }
 }
@@ -115,16 +133,29 @@ struct Heap<'a, 'm> {
     search: &'a Search<'a>,
     reader: &'a mut CachedReader<'m>,
     heap: AllocatorHeap,
+    by_page: Option<PageFiller<'a>>,
     threads: BTreeSet<u64>,
     right: u64,
     wrong: u64,
     listed: u64,
+    /// The number of blocks of lists that were followed to fill pages.
+    listed_by_page: u64,
 }
 
 impl<'a, 'm> Heap<'a, 'm> {
     fn read(search: &'a Search<'a>, reader: &'a mut CachedReader<'m>, map: u64) -> Option<AllocatorHeap> {
         let heap = AllocatorHeap::new(Allocator::Mimalloc);
-        let mut heap = Heap { search, reader, heap, threads: BTreeSet::new(), right: 0, wrong: 0, listed: 0 };
+        let mut heap = Heap {
+            search,
+            reader,
+            heap,
+            by_page: search.page_filler(),
+            threads: BTreeSet::new(),
+            right: 0,
+            wrong: 0,
+            listed: 0,
+            listed_by_page: 0,
+        };
         for (page, slices) in heap.pages(map)? {
             let range = slices.start * SLICE..slices.end * SLICE;
             match Page::read(heap.reader, page, slices.start).filter(|_| search.is_in_space(&range)) {
@@ -138,6 +169,7 @@ impl<'a, 'm> Heap<'a, 'm> {
         heap.add_arenas();
         heap.heap.arenas = heap.threads.len() as u64;
         heap.heap.caches = heap.heap.arenas.max(1);
+        heap.heap.pages = heap.by_page.map(PageFiller::finish);
         Some(heap.heap)
     }
 
@@ -175,6 +207,7 @@ impl<'a, 'm> Heap<'a, 'm> {
         if page.thread != 0 {
             self.threads.insert(page.thread);
         }
+        self.fill(page, &range);
         let freed = self.count_list(page.thread_free, &range, page.used);
         let (mut left, mut left_resident) = (range.end - range.start, self.search.resident(range.clone()));
         let heap = &mut self.heap;
@@ -189,6 +222,29 @@ impl<'a, 'm> Heap<'a, 'm> {
             heap.free.add_all(Piece { chunks: 1, bytes: left, resident: left_resident });
         }
         heap.ranges.push(range);
+    }
+
+    /// Fills the pages of a page with its blocks. Those in its three lists are free.
+    fn fill(&mut self, page: &Page, range: &Range<u64>) {
+        let Some(filler) = &mut self.by_page else { return };
+        filler.group(range.clone(), page.thread);
+        let start = page.start.clamp(range.start, range.end);
+        if page.reserved <= 1 {
+            if page.used > 0 {
+                filler.add(start..start.saturating_add(page.block_size).min(range.end));
+            }
+            return;
+        }
+        let mut slots = Slots::new(start, page.block_size, page.capacity, range.end);
+        for first in [page.free[0], page.free[1], page.thread_free] {
+            let mut at = first;
+            while self.listed_by_page < LISTED_BY_PAGE_MAX && slots.set_free(at) {
+                self.listed_by_page += 1;
+                let Some(next) = self.reader.word(at) else { break };
+                at = next;
+            }
+        }
+        filler.add_slots(&slots);
     }
 
     /// Returns the number of blocks in a list, of which all are in a range and no more than `most`.
@@ -229,6 +285,7 @@ impl<'a, 'm> Heap<'a, 'm> {
             }
             last = end;
             self.heap.bookkeeping.add(own_end - start, search.resident(start..own_end));
+            self.by_page.iter_mut().for_each(|filler| filler.add_own(start..own_end));
             self.heap.ranges.push(start..own_end);
             let mut at = own_end;
             for range in inside {
