@@ -16,7 +16,7 @@ use heapledger_unwind::modules;
 use crate::guard::with_guard;
 use crate::join::Library;
 use crate::replace_malloc::asking;
-use crate::{additions, armed, environment, libraries, linker, mappings, redirect, unseen, wrappers};
+use crate::{additions, armed, environment, exits, libraries, linker, mappings, redirect, unseen, wrappers};
 
 /// The C library's functions that the constructor calls, looked up before there is a second thread.
 static REGISTER_ATFORK: AtomicUsize = AtomicUsize::new(0);
@@ -39,6 +39,7 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
     linker::look_up(objects);
     environment::look_up(objects);
     wrappers::look_up(objects);
+    exits::look_up(objects);
     look_up(objects);
     elsewhere::set_library(objects.own_path());
     // Allocations from here on until all hooks are installed, by them or for them, are not reported

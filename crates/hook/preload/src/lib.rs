@@ -1,9 +1,10 @@
 //! The preload library, which `LD_PRELOAD` loads into a program.
 //!
 //! It exports the malloc functions ([`heapledger_interpose`]), the functions that start other
-//! programs (`exec`) or enter a sandbox (`sandbox`), some of the dynamic linker's (`linker`,
-//! `namespaces`, `unseen`, `wrappers`), and the bridge (`bridge`); everything else is hidden. Built
-//! with the `preload` profile it is freestanding: no standard library, no allocator, no unwinding.
+//! programs (`exec`), enter a sandbox (`sandbox`) or exit (`exits`), some of the dynamic linker's
+//! (`linker`, `namespaces`, `unseen`, `wrappers`), and the bridge (`bridge`); everything else is
+//! hidden. Built with the `preload` profile it is freestanding: no standard library, no allocator,
+//! no unwinding.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
@@ -15,6 +16,7 @@ mod bridge;
 mod child;
 mod environment;
 mod exec;
+mod exits;
 mod guard;
 mod init;
 mod join;

@@ -189,6 +189,9 @@ pub(crate) enum Timeout {
     /// A number of nanoseconds for a step of the way to a plan of redirection. If it was in vain,
     /// later requests wait all the same: without them, nothing is recorded.
     Entries(u64, Watchdog),
+    /// Until a monotonic time in nanoseconds, and not for a recorder without a heartbeat for the
+    /// second number of nanoseconds.
+    Until(u64, u64, &'static SessionPage, Watchdog),
     /// Waits for ever.
     Never,
     /// Does not wait.
@@ -231,6 +234,10 @@ impl Timeout {
                 has_expired
             }
             Timeout::Entries(nanoseconds, watchdog) => watchdog.poll(0) >= *nanoseconds,
+            Timeout::Until(time, quiet, page, watchdog) => {
+                let unchanged_for = watchdog.poll(page.heartbeat_of_all());
+                page.is_over() || unchanged_for >= *quiet || sys::monotonic_nanoseconds() >= *time
+            }
             Timeout::Never => false,
             Timeout::Immediate => true,
         }

@@ -5,6 +5,7 @@
 //! - [`block`]: a thread's state; [`attach`]: how a thread comes to it. [`process`]: the process's
 //!   state; [`session`]: what it knows of its session; [`connect`]: the handshake with the
 //!   collector.
+//! - [`exit`]: a process that exits.
 //! - [`follow`]: a process that is followed into another program.
 //! - [`leave`]: how a process leaves a session, so that it can join another one.
 //! - `usable`: the sizes of blocks as the allocator gives them.
@@ -26,6 +27,7 @@ pub mod cell;
 mod common_ring;
 pub mod connect;
 mod emit;
+pub mod exit;
 pub mod follow;
 pub mod hook;
 pub mod leave;

@@ -7,7 +7,7 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::{sandbox, sys};
@@ -33,6 +33,10 @@ pub struct Process {
     id: AtomicU32,
     /// Not 0 if the process has counted itself among those that could not introduce themselves.
     is_unreached: AtomicU32,
+    /// The monotonic time in nanoseconds at which the process was introduced.
+    introduced_at: AtomicU64,
+    /// Not 0 once the process has begun to exit.
+    is_exiting: AtomicU32,
     /// The number of threads that use the common ring or its counters without a closed gate.
     visitors: AtomicU32,
     blocks: FreeList<ThreadBlock>,
@@ -331,6 +335,7 @@ impl Process {
         IMAGE.store(image, Ordering::Relaxed);
         FORKS.store(0, Ordering::Relaxed);
         self.id.store(sys::process_id(), Ordering::Relaxed);
+        self.introduced_at.store(sys::monotonic_nanoseconds(), Ordering::Relaxed);
         self.introduced.store(1, Ordering::Release);
         Ok(ring)
     }
@@ -391,6 +396,16 @@ impl Process {
     /// True if the collector knows this process.
     pub(crate) fn is_introduced(&self) -> bool {
         self.introduced.load(Ordering::Acquire) != 0
+    }
+
+    /// Returns the nanoseconds since the process was introduced.
+    pub(crate) fn age(&self) -> u64 {
+        sys::monotonic_nanoseconds().saturating_sub(self.introduced_at.load(Ordering::Relaxed))
+    }
+
+    /// Notes that the process begins to exit. Returns true the first time.
+    pub(crate) fn begin_exit(&self) -> bool {
+        self.is_exiting.swap(1, Ordering::Relaxed) == 0
     }
 
     /// Returns the thread blocks whose threads have ended, with their rings.

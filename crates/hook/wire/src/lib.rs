@@ -36,4 +36,4 @@ pub mod session;
 pub mod stall;
 
 /// The protocol's version, in the handshake and in the session page.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;

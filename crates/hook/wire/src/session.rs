@@ -81,6 +81,26 @@ pub mod mode {
     pub const OVER: u32 = 64;
 }
 
+/// The value of [`SessionPage::exit_wait`] by which a process waits for its
+/// [share](exit_wait_share) of time, but at least [`EXIT_WAIT_MIN`] and at most [`EXIT_WAIT_MAX`]
+/// ns.
+pub const EXIT_WAIT_USUAL: u32 = u32::MAX;
+/// The value by which a process waits for its share of time, and at most [`EXIT_WAIT_MAX`] ns; not
+/// at all if that is less than [`EXIT_WAIT_LEAST`] ns.
+pub const EXIT_WAIT_SHARE: u32 = u32::MAX - 1;
+/// The wait of short programs, in nanoseconds.
+pub const EXIT_WAIT_MIN: u64 = 20_000_000;
+/// The longest usual wait at an exit, in nanoseconds.
+pub const EXIT_WAIT_MAX: u64 = 1_000_000_000;
+/// The nanoseconds that it takes to read a small process: in less, there is no snapshot.
+pub const EXIT_WAIT_LEAST: u64 = 4_000_000;
+
+/// Returns the time for which a process of this age may wait at its exit in any case: a fiftieth.
+/// Both are in nanoseconds.
+pub const fn exit_wait_share(age: u64) -> u64 {
+    age / 50
+}
+
 /// Memory shared by the collector and every process of the session.
 #[derive(Debug)]
 #[repr(C)]
@@ -107,6 +127,10 @@ pub struct SessionPage {
     /// The time in milliseconds for which the recorder may be stalled until threads stop waiting; 0
     /// for ever. Fixed for the session.
     pub stall_milliseconds: AtomicU32,
+    /// The time in milliseconds for which a process waits at its exit for a snapshot of its
+    /// resident memory: 0 if it does not ask for one, [`EXIT_WAIT_USUAL`] or [`EXIT_WAIT_SHARE`]
+    /// for a share of its run time. It may change at any time.
+    pub exit_wait: AtomicU32,
     /// The time stamp counter when threads stopped waiting; 0 while they do wait.
     pub stalled_at: AtomicU64,
     /// The maximum number of bytes of its own memory that the recorder may take in each process; 0
@@ -127,6 +151,7 @@ impl SessionPage {
             heartbeat: AtomicU32::new(0),
             heartbeat_of_broker: AtomicU32::new(0),
             stall_milliseconds: AtomicU32::new(0),
+            exit_wait: AtomicU32::new(0),
             stalled_at: AtomicU64::new(0),
             target_memory: AtomicU64::new(0),
         }
@@ -208,6 +233,17 @@ impl SessionPage {
         self.without_contexts.load(Ordering::Relaxed) != 0
     }
 
+    /// Returns the nanoseconds for which a process of this age, in nanoseconds, waits at its exit;
+    /// 0 if it does not.
+    pub fn exit_wait(&self, age: u64) -> u64 {
+        match self.exit_wait.load(Ordering::Relaxed) {
+            EXIT_WAIT_USUAL => exit_wait_share(age).clamp(EXIT_WAIT_MIN, EXIT_WAIT_MAX),
+            EXIT_WAIT_SHARE if exit_wait_share(age) < EXIT_WAIT_LEAST => 0,
+            EXIT_WAIT_SHARE => exit_wait_share(age).min(EXIT_WAIT_MAX),
+            milliseconds => u64::from(milliseconds) * 1_000_000,
+        }
+    }
+
     /// Returns the present logarithm of the mean distance of sample points.
     #[inline(always)]
     pub fn rate(&self) -> u32 {
@@ -254,6 +290,10 @@ pub enum RequestKind {
     /// message on it has a descriptor (`SCM_RIGHTS`): the other end of a socket pair, which is a
     /// fresh connection of the process that has made the pair.
     Branch = 11,
+    /// Asks for a snapshot of the resident memory of the process, which is about to exit, and has
+    /// at most [`Request::capacity`] nanoseconds to wait for it. There is no answer: the recorder
+    /// closes the connection when it has read the memory, or will not read it.
+    Exit = 12,
 }
 
 /// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native
@@ -280,7 +320,8 @@ pub struct Request {
     pub fork: u32,
     /// For a fork: the first stack id of the child's own nodes.
     pub node_base: u32,
-    /// For a ring: the smallest useful capacity in bytes, 0 for the collector's choice.
+    /// For a ring: the smallest useful capacity in bytes, 0 for the collector's choice. At an exit:
+    /// the time in nanoseconds for which the process waits.
     pub capacity: u64,
     /// The program's allocator: an [`AllocatorKind`](heapledger_core::allocator::AllocatorKind).
     pub allocator: u32,
@@ -289,7 +330,8 @@ pub struct Request {
     pub allocator_version: u32,
     /// For a plan: the address of the first [`Thunk`](crate::redirection::Thunk). For a table of
     /// modules: the address whose module is not known. To be followed: the address of the path of
-    /// the program. Otherwise 0.
+    /// the program. At an exit: the time in nanoseconds since the process was introduced. Otherwise
+    /// 0.
     pub thunk: u64,
     /// For an image: the number of entries that were to be redirected and were not;
     /// [`ENTRIES_UNKNOWN`] if the program has got no plan. Otherwise 0.

@@ -22,6 +22,7 @@ mod pictures;
 mod record;
 mod replay;
 mod reports;
+mod resident;
 mod rss;
 pub(crate) mod select;
 mod start;
@@ -56,6 +57,7 @@ pub(crate) use self::reports::{
     DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
     ShowReports,
 };
+pub(crate) use self::resident::ResidentOptions;
 pub(crate) use self::rss::Rss;
 pub(crate) use self::start::{Attach, RunningOptions, Start, Stop};
 pub(crate) use self::tables::{Leaks, Neighbours, ReallocationOrder, Reallocations, Sizes, Summary, Temporary, Top};

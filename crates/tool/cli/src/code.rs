@@ -591,8 +591,8 @@ codes_with_recordings! { before {
     }
     /// The recording has no resident snapshot
     NoSnapshots = 129 {
-        cause: "It was made by an earlier version, with --no-resident, or from another tool's file; or no process ran for 50 ms, \
-                or none could be read (HL0117).",
+        cause: "It was made by an earlier version, with --no-resident, or from another tool's file; or every process ended \
+                within 50 ms without being read at its exit (docs/rss.md), or none could be read (HL0117).",
         consequence: "Nothing in the file says where resident memory was. Its curve is in `heapledger timeline`.",
         remedy: "Record again: `heapledger record -- COMMAND`. Of a program that runs: `heapledger rss PID`.",
     }

@@ -33,6 +33,8 @@ const UNDEFINED_ALLOWED: &[&str] = &[
 
 /// The symbols that the preload library exports, which the program sees.
 const EXPORTED: &[&str] = &[
+    "_Exit",
+    "_exit",
     "aligned_alloc",
     "calloc",
     "cfree",

@@ -21,6 +21,7 @@ use heapledger_recording::{ImageEndReason, ImageId, ImageOrigin};
 use heapledger_wire::event::units;
 use heapledger_wire::session::{
     ANSWER_LENGTH, Answer, ENTRIES_UNKNOWN, NAME_LENGTH, PLAN_PENDING, REQUEST_LENGTH, Request, RequestKind,
+    exit_wait_share,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -32,6 +33,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use self::branches::Branches;
 use crate::error::RecordError;
+use crate::exiting::Exiting;
 use crate::follow::Follow;
 use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
 use crate::module_table::{self, Kept};
@@ -371,6 +373,10 @@ impl State {
             }
             return true;
         }
+        if request.version == heapledger_wire::VERSION && request.kind == RequestKind::Exit as u32 {
+            self.note_exiting(&request, connection);
+            return true;
+        }
         if request.version == heapledger_wire::VERSION && request.kind == RequestKind::Branch as u32 {
             if let Ok(kept) = connection.try_clone() {
                 self.branches.add(kept);
@@ -434,6 +440,17 @@ impl State {
         if std::thread::Builder::new().name("opened".into()).spawn(redirect).is_err() {
             send(connection, done, &[]);
         }
+    }
+
+    /// Has the collector make a snapshot of a process that is about to exit. The process waits
+    /// until the connection is closed.
+    fn note_exiting(&self, request: &Request, connection: &OwnedFd) {
+        let (Some((pid, _)), Ok(connection)) = (self.peer(connection.as_fd()), connection.try_clone()) else { return };
+        let (stamp, since) = (units(arch::ticks()), Instant::now());
+        let (wait, share) = (request.capacity, exit_wait_share(request.thunk));
+        let [wait, share] = [wait, share].map(Duration::from_nanos);
+        self.inbox.post([Message::Exiting(Exiting { pid, stamp, connection, since, wait, share })]);
+        crate::command::wake(&self.page);
     }
 
     /// Sends the table of a process's modules. Another thread makes it, as for a plan.

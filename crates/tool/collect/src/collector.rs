@@ -176,8 +176,10 @@ impl Collector {
         fence(Ordering::SeqCst);
         let is_pressing = || self.merge.sources.iter().any(Source::is_pressing);
         if self.inbox.is_empty() && !is_pressing() && !is_awaited() {
-            let left = until.map_or(self.pause, |until| until.saturating_duration_since(Instant::now()));
-            sys::futex_wait(&self.page.sleeping, 1, Some(self.pause.min(left).as_millis() as u32 + 1));
+            // A process that is about to exit waits for the events before.
+            let pause = if self.resident.exiting.is_empty() { self.pause } else { PAUSE_MIN };
+            let left = until.map_or(pause, |until| until.saturating_duration_since(Instant::now()));
+            sys::futex_wait(&self.page.sleeping, 1, Some(pause.min(left).as_millis() as u32 + 1));
         }
         self.page.sleeping.store(0, Ordering::Relaxed);
     }
@@ -204,6 +206,7 @@ impl Collector {
                 Message::Save { stamp, done } => self.upkeep.saves.push((stamp, done)),
                 Message::Resident { pid, stamp, done } => self.resident.asked.push((pid, stamp, done)),
                 Message::LiveBlocks { pid, stamp, done } => self.resident.blocks_asked.push((pid, stamp, done)),
+                Message::Exiting(exiting) => self.resident.exiting.push(exiting),
                 Message::Declined { image, stamp } => self.decline(image, stamp),
                 Message::NotRedirected { image, stamp } => self.not_redirected(image, stamp),
                 Message::Followed { pid, stamp } => self.shared.departures.introduce(pid, stamp),

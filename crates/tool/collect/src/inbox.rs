@@ -8,6 +8,7 @@ use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sample::Rate;
 use heapledger_recording::{ExitStatus, ImageEndReason, ImageId, ImageOrigin};
 
+use crate::exiting::Exiting;
 use crate::live_pages::AgedBlock;
 use crate::proc_maps::Region;
 use crate::roots::Roots;
@@ -37,6 +38,8 @@ pub(crate) enum Message {
     Resident { pid: u32, stamp: u64, done: SyncSender<()> },
     /// A request for the live blocks of a process at this stamp.
     LiveBlocks { pid: u32, stamp: u64, done: SyncSender<Vec<AgedBlock>> },
+    /// A process that is about to exit, and waits for a resident snapshot.
+    Exiting(Exiting),
     /// The image's process had no room for what it was given, and continues unrecorded.
     Declined { image: ImageId, stamp: u64 },
     /// Entries of an allocator in the image's program were to be redirected, and were not.

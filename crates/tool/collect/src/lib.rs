@@ -24,6 +24,7 @@ mod discard;
 mod early;
 mod error;
 mod exec;
+mod exiting;
 mod external_counters;
 mod file_state;
 mod files_of;

@@ -12,8 +12,9 @@ use heapledger_recording::{
     ImageId, Live, ResidentFigures, ResidentSnapshot, SNAPSHOT_PARTS_MAX, SnapshotCause, SnapshotPart, SnapshotSite,
     Time,
 };
-use heapledger_resident::{PlacedBlock, ResidentMemory, SiteFold};
+use heapledger_resident::{PlacedBlock, ResidentMemory, SearchedFiles, SiteFold};
 
+use crate::exiting::Exiting;
 use crate::memory::thread_time;
 use crate::options::ResidentSnapshots;
 use crate::process;
@@ -36,6 +37,10 @@ const PAUSE_DIVISOR: u64 = 50;
 /// the session's time.
 const ALLOWANCE: Duration = Duration::from_millis(100);
 const ALLOWANCE_DIVISOR: u64 = 50;
+/// The time that processes may wait at their exits in a session beyond a share of their own time:
+/// this much, and a fiftieth of the session's time.
+const EXIT_ALLOWANCE: Duration = Duration::from_millis(100);
+const EXIT_ALLOWANCE_DIVISOR: u64 = 50;
 /// The number of failures after which no more snapshots of an image are tried.
 const FAILURES_MAX: u8 = 3;
 /// The most bytes of a name that are kept.
@@ -48,6 +53,8 @@ pub(crate) struct Schedule {
     last: Option<(Time, u64)>,
     /// The most resident bytes of any.
     highest: u64,
+    /// The time in nanoseconds that it took to read the process's memory the last time.
+    pub(crate) read_ns: u64,
     failures: u8,
     /// The reason for which one is due.
     pub(crate) due: Option<SnapshotCause>,
@@ -127,6 +134,8 @@ pub(crate) struct Request {
     pub(crate) copy_ns: u64,
     /// The requester, who is to be notified.
     pub(crate) done: Option<SyncSender<()>>,
+    /// The process itself, if it waits.
+    pub(crate) exiting: Option<Exiting>,
 }
 
 /// A snapshot that was made, or failed: the process has ended, runs another program, or may not be
@@ -138,6 +147,9 @@ pub(crate) struct Made {
     /// The processor time that it took, if it is on the account of automatic snapshots.
     pub(crate) spent: Duration,
     pub(crate) done: Option<SyncSender<()>>,
+    /// The time for which the process waited at its exit beyond its share; `None` if it did not
+    /// exit.
+    excess: Option<Duration>,
 }
 
 /// The thread that makes snapshots, one after the other. It is started with the first one, and ends
@@ -148,6 +160,8 @@ pub(crate) struct Snapshooter {
     is_busy: bool,
     /// The processor time that automatic snapshots have taken.
     spent: Duration,
+    /// The time for which processes have waited at their exits beyond their shares.
+    excess: Duration,
 }
 
 impl Snapshooter {
@@ -160,12 +174,23 @@ impl Snapshooter {
         self.spent < ALLOWANCE + Duration::from_nanos(now.0 / ALLOWANCE_DIVISOR)
     }
 
+    /// True if short programs may wait at their exits for more than a share of their time.
+    pub(crate) fn has_exit_allowance(&self, now: Time) -> bool {
+        self.excess < EXIT_ALLOWANCE + Duration::from_nanos(now.0 / EXIT_ALLOWANCE_DIVISOR)
+    }
+
+    /// Lets a process exit without a snapshot.
+    pub(crate) fn dismiss(&mut self, exiting: Exiting) {
+        self.excess += exiting.excess();
+    }
+
     /// Begins a snapshot. Only while the thread is not busy; then this does not wait.
     pub(crate) fn begin(&mut self, request: Request) {
         if self.channels.is_none() {
             let (requests, received) = sync_channel::<Request>(1);
             let (sender, made) = sync_channel(1);
-            let run = move || received.into_iter().all(|request| sender.send(make(request)).is_ok());
+            let mut searched = SearchedFiles::default();
+            let run = move || received.into_iter().all(|request| sender.send(make(request, &mut searched)).is_ok());
             // Without a thread there are no snapshots: the requester sees that nobody notifies it.
             let Ok(_) = std::thread::Builder::new().name("resident".into()).spawn(run) else { return };
             self.channels = Some((requests, made));
@@ -185,7 +210,10 @@ impl Snapshooter {
         match made {
             Ok(made) => {
                 self.is_busy = false;
-                self.spent += made.spent;
+                match made.excess {
+                    Some(excess) => self.excess += excess,
+                    None => self.spent += made.spent,
+                }
                 Some(made)
             }
             Err(is_over) => {
@@ -198,21 +226,36 @@ impl Snapshooter {
     }
 }
 
-fn make(request: Request) -> Made {
+fn make(request: Request, searched: &mut SearchedFiles) -> Made {
     let start = thread_time();
-    let Request { image, pid, identity, time, cause, is_limited, mut blocks, has_sites, live, copy_ns, done } = request;
-    let memory = ResidentMemory::of_process_without_contents(pid).ok();
+    let Request {
+        image,
+        pid,
+        identity,
+        time,
+        cause,
+        is_limited,
+        mut blocks,
+        has_sites,
+        live,
+        copy_ns,
+        done,
+        exiting,
+    } = request;
+    let memory = ResidentMemory::of_process_with(pid, searched).ok();
     let helped = memory.as_ref().map_or(Duration::ZERO, |memory| memory.helped);
     // After an exec, also of a program that is not recorded, and while the process ends, it does
     // not have the memory of the blocks.
     let memory = memory.filter(|memory| memory.kernel.resident > 0 && process::image_identity(pid) == identity);
+    let resident_max = process::resident_max(pid).unwrap_or(0);
+    let excess = exiting.map(|exiting| exiting.excess());
     let snapshot = memory.map(|memory| {
         let figures = ResidentFigures {
             cause,
             copy_ns,
             live,
             has_sites,
-            resident_max: Bytes(process::resident_max(pid).unwrap_or(0).max(memory.kernel.resident)),
+            resident_max: Bytes(resident_max.max(memory.kernel.resident)),
             page_size: Bytes(rustix::param::page_size() as u64),
             ..ResidentFigures::default()
         };
@@ -220,7 +263,7 @@ fn make(request: Request) -> Made {
     });
     let spent = thread_time().saturating_sub(start) + helped + Duration::from_nanos(copy_ns);
     let spent = if is_limited { spent } else { Duration::ZERO };
-    Made { image, snapshot, spent, done }
+    Made { image, snapshot, spent, done, excess }
 }
 
 /// Returns a snapshot: figures that are given, completed by those of the process's memory.

@@ -17,6 +17,7 @@ use crate::heap::{HeapMap, Slice};
 use crate::huge_pages::HugePages;
 use crate::memory::ProcessMemory;
 use crate::pages::{PAGE, PageMap, PresentPages};
+use crate::process::SearchedFiles;
 use crate::reader::WordReader;
 use crate::smaps::{self, Amounts, SystemMapping, is_shared_memory, name_of};
 use crate::threads::{StackUse, Threads};
@@ -121,18 +122,20 @@ impl ResidentMemory {
     /// Fails if there is no such process, if this user may not read it (that takes the rights of a
     /// debugger), or if the kernel does not list what its mappings hold.
     pub fn of_process(process: u32) -> Result<ResidentMemory, ResidentError> {
-        Ok(ResidentMemory::of(process, false)?.examined(process))
+        Ok(ResidentMemory::of(process, false, &mut SearchedFiles::default())?.examined(process))
     }
 
-    /// Does the same, but does not look for [`huge_pages`](ResidentMemory::huge_pages) nor for
-    /// [`allocators_unread`](ResidentMemory::allocators_unread): for them, up to 256 MiB of huge pages
-    /// and the names of all functions of mapped files are read.
+    /// Does the same in less time, for a program that reads many processes: files that were
+    /// searched for Heapledger's allocator before are not searched again, and it does not look for
+    /// [`huge_pages`](ResidentMemory::huge_pages) nor for
+    /// [`allocators_unread`](ResidentMemory::allocators_unread). For these, up to 256 MiB of huge
+    /// pages and the names of all functions of mapped files are read.
     ///
     /// # Errors
     ///
     /// As [`of_process`](ResidentMemory::of_process).
-    pub fn of_process_without_contents(process: u32) -> Result<ResidentMemory, ResidentError> {
-        ResidentMemory::of(process, false)
+    pub fn of_process_with(process: u32, searched: &mut SearchedFiles) -> Result<ResidentMemory, ResidentError> {
+        ResidentMemory::of(process, false, searched)
     }
 
     /// Does the same, and looks for all blocks of all heaps, so that
@@ -143,13 +146,13 @@ impl ResidentMemory {
     ///
     /// As [`of_process`](ResidentMemory::of_process).
     pub fn of_process_by_page(process: u32) -> Result<ResidentMemory, ResidentError> {
-        Ok(ResidentMemory::of(process, true)?.examined(process))
+        Ok(ResidentMemory::of(process, true, &mut SearchedFiles::default())?.examined(process))
     }
 
-    fn of(process: u32, by_page: bool) -> Result<ResidentMemory, ResidentError> {
+    fn of(process: u32, by_page: bool, searched: &mut SearchedFiles) -> Result<ResidentMemory, ResidentError> {
         let begin = Instant::now();
         // The search for the allocator takes longer than all else, so it comes first.
-        let own_heap = HeapMap::of_process(process).ok();
+        let own_heap = HeapMap::of_process_with(process, searched).ok();
         let mut memory = ResidentMemory::read(process, own_heap.as_ref(), by_page)?;
         for _ in 1..TRIES {
             if !memory.is_doubtful && !memory.parts.iter().any(|part| part.kind == PartKind::GlibcUnread) {

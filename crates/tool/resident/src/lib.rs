@@ -38,6 +38,7 @@ pub use self::heap::{Arena, BinUse, Chunk, HeapMap, HugeBlock, Run, Slice, Total
 pub use self::heap_pages::{HeapPage, HeapPages, PageSum, PageUse};
 pub use self::huge_pages::HugePages;
 pub use self::memory::Memory;
+pub use self::process::SearchedFiles;
 pub use self::process_pages::LiveRange;
 pub use self::smaps::{Amounts, SystemMapping};
 

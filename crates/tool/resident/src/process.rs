@@ -1,8 +1,9 @@
 //! Finding the allocator in a process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 use object::elf::FileHeader64;
 use object::read::elf::ElfFile;
@@ -16,6 +17,31 @@ use crate::layout::SYMBOL;
 
 pub(crate) type Elf<'data> = ElfFile<'data, FileHeader64<Endianness>, &'data ReadCache<File>>;
 
+/// The files that were searched for Heapledger's allocator in vain, so that they need not be
+/// searched again.
+#[derive(Debug, Default)]
+pub struct SearchedFiles(HashSet<FileIdentity>);
+
+/// The device, the inode, the size, and the time of the last change (seconds and nanoseconds).
+type FileIdentity = (u64, u64, u64, i64, i64);
+
+impl SearchedFiles {
+    /// The most files that are remembered.
+    const FILES_MAX: usize = 1 << 14;
+
+    fn identity(file: &File) -> Option<FileIdentity> {
+        let metadata = file.metadata().ok()?;
+        Some((metadata.dev(), metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+    }
+
+    fn add(&mut self, file: FileIdentity) {
+        if self.0.len() >= Self::FILES_MAX {
+            self.0.clear();
+        }
+        self.0.insert(file);
+    }
+}
+
 impl HeapMap {
     /// Reads the heap of a running process. The process is not stopped. So each run is shown as it
     /// is at a moment of its own. If one changes just then, its figures may be wrong, but not out
@@ -26,6 +52,11 @@ impl HeapMap {
     /// Fails if there is no such process, if this user may not read it (that takes the rights of a
     /// debugger), or if it does not use Heapledger's allocator.
     pub fn of_process(process: u32) -> Result<HeapMap> {
+        HeapMap::of_process_with(process, &mut SearchedFiles::default())
+    }
+
+    /// Does the same, without a search of files that were searched before.
+    pub(crate) fn of_process_with(process: u32, searched: &mut SearchedFiles) -> Result<HeapMap> {
         let refused = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => HeapMapError::NoProcess(process),
             // The process ended between two calls.
@@ -39,7 +70,7 @@ impl HeapMap {
         let memory = File::open(format!("/proc/{process}/mem")).map_err(refused)?;
         let maps = String::from_utf8_lossy(&maps);
         let mappings = Mapping::files(&maps);
-        let addresses = mappings.iter().filter_map(|mapping| mapping.symbol(process));
+        let addresses = mappings.iter().filter_map(|mapping| mapping.symbol(process, searched));
         HeapMap::read_used(&memory, addresses)?.ok_or(HeapMapError::NoAllocator(process))
     }
 }
@@ -73,9 +104,22 @@ impl<'maps> Mapping<'maps> {
 
     /// Returns the address of the allocator's symbol. `None` if the file does not have it, or
     /// cannot be read: it may be gone, or be no program.
-    fn symbol(&self, process: u32) -> Option<u64> {
+    fn symbol(&self, process: u32, searched: &mut SearchedFiles) -> Option<u64> {
         // As the process sees the path, which may be in a container.
-        let cache = ReadCache::new(open_file(&format!("/proc/{process}/root{}", self.path))?);
+        let file = open_file(&format!("/proc/{process}/root{}", self.path))?;
+        let identity = SearchedFiles::identity(&file)?;
+        if searched.0.contains(&identity) {
+            return None;
+        }
+        let address = self.symbol_in(file);
+        if address.is_none() {
+            searched.add(identity);
+        }
+        address
+    }
+
+    fn symbol_in(&self, file: File) -> Option<u64> {
+        let cache = ReadCache::new(file);
         let elf = Elf::parse(&cache).ok()?;
         let is_it = |symbol: &object::read::elf::ElfSymbol64<'_, '_, Endianness, _>| {
             symbol.is_definition() && symbol.name_bytes() == Ok(SYMBOL)
@@ -138,6 +182,17 @@ nonsense
         assert!(matches!(HeapMap::of_process(u32::MAX), Err(HeapMapError::NoProcess(_))));
     }
 
+    #[test]
+    fn files_are_searched_once() {
+        let program = std::env::current_exe().unwrap();
+        let mapping = Mapping { start: 0, offset: 0, path: program.to_str().unwrap() };
+        let mut searched = SearchedFiles::default();
+        for _ in 0..2 {
+            assert_eq!(mapping.symbol(std::process::id(), &mut searched), None);
+            assert_eq!(searched.0.len(), 1);
+        }
+    }
+
     /// A child that has ended and was not waited for has no memory.
     #[test]
     fn a_process_that_has_ended_is_none() {
@@ -154,7 +209,8 @@ nonsense
     fn a_fifo_is_not_opened() {
         let path = std::env::temp_dir().join(format!("heapledger-fifo-{}", std::process::id()));
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let symbol = Mapping { start: 0, offset: 0, path: path.to_str().unwrap() }.symbol(std::process::id());
+        let symbol = Mapping { start: 0, offset: 0, path: path.to_str().unwrap() };
+        let symbol = symbol.symbol(std::process::id(), &mut SearchedFiles::default());
         fs::remove_file(&path).unwrap();
         assert_eq!(symbol, None);
     }

@@ -32,3 +32,16 @@ fn a_page_that_ends_records_nothing_at_any_rate() {
     assert!(page.is_over());
     assert_eq!((page.mode(), page.rate()), (mode::DROPS | mode::OVER | mode::PAUSED | mode::IDLE, 0));
 }
+
+#[test]
+fn waits_at_exits() {
+    let page = SessionPage::none();
+    assert_eq!(page.exit_wait(u64::MAX), 0);
+    let waits = |setting| {
+        page.exit_wait.store(setting, Ordering::Relaxed);
+        [0, 100_000_000, 2_000_000_000, 10_000_000_000, u64::MAX].map(|age| page.exit_wait(age) / 1_000_000)
+    };
+    assert_eq!(waits(EXIT_WAIT_USUAL), [20, 20, 40, 200, 1000]);
+    assert_eq!(waits(EXIT_WAIT_SHARE), [0, 0, 40, 200, 1000]);
+    assert_eq!(waits(3000), [3000; 5]);
+}

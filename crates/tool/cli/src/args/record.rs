@@ -12,7 +12,7 @@ use heapledger_core::sample::Rate;
 
 use super::common::{Data, Symbols};
 use super::phc::HeapChecker;
-use crate::args::{AllocatorOption, values};
+use crate::args::{AllocatorOption, ResidentOptions, values};
 
 /// Run a program and record what it allocates
 ///
@@ -137,16 +137,9 @@ pub(crate) struct Record {
     /// (docs/mappings.md). Programs that are attached to are recorded without mappings.
     #[arg(long, verbatim_doc_comment, conflicts_with = "aggregate")]
     pub(crate) mappings: bool,
-    /// Also record where the resident memory is after each such time, such as 10s
-    ///
-    /// By default that is recorded when it has changed by a tenth, and now and then, as
-    /// far as it takes no more than a fiftieth of a processor: see `heapledger rss FILE`.
-    #[arg(long, value_name = "TIME", value_parser = values::duration, verbatim_doc_comment)]
-    pub(crate) resident_every: Option<Duration>,
 
-    /// Do not record where the resident memory is
-    #[arg(long, conflicts_with = "resident_every")]
-    pub(crate) no_resident: bool,
+    #[command(flatten)]
+    pub(crate) resident: ResidentOptions,
 
     /// The stack or context to record for each allocation
     #[arg(long, value_name = "MODE", default_value = "mixed")]
@@ -189,7 +182,7 @@ pub(crate) struct Record {
     /// Record the process of this id, which runs already, as `heapledger attach` does
     #[arg(short, long, value_name = "PID")]
     #[arg(conflicts_with_all = ["wait", "start_after", "start_paused", "rotate", "verify_stacks", "hook", "allocator", "phc",
-        "resident_every", "no_resident", "mappings"])]
+        "mappings"])]
     pub(crate) pid: Option<String>,
 
     /// The program and its arguments

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use heapledger_core::Bytes;
 
 use super::record::{Control, KeptNames, OnFull, Stacks, sample_size};
-use crate::args::values;
+use crate::args::{ResidentOptions, values};
 
 /// Begin to record a program that runs
 ///
@@ -79,6 +79,9 @@ pub(crate) struct RunningOptions {
     /// Record the usable size of each block, as the program's allocator gives it
     #[arg(long, conflicts_with = "aggregate")]
     pub(crate) usable: bool,
+
+    #[command(flatten)]
+    pub(crate) resident: ResidentOptions,
 
     /// The stack or context to record for each allocation
     #[arg(long, value_name = "MODE", default_value = "mixed")]

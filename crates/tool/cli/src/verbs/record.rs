@@ -22,6 +22,7 @@ use crate::target::Target;
 use crate::verbs::attach;
 use crate::verbs::names::{self, Namer};
 use crate::verbs::phc::under;
+use crate::verbs::running;
 
 pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     if let Some(pid) = &arguments.pid {
@@ -106,6 +107,7 @@ fn running_options(arguments: &Record) -> RunningOptions {
         sample: arguments.sample,
         aggregate: arguments.aggregate,
         usable: arguments.usable,
+        resident: arguments.resident,
         stacks: arguments.stacks,
         on_full: arguments.on_full,
         names: arguments.names,
@@ -129,8 +131,7 @@ fn options(arguments: &Record, hooks: Vec<PathBuf>) -> Result<RecordOptions> {
     options.sample_every = arguments.sample;
     options.usable_sizes = arguments.usable;
     options.mappings = arguments.mappings;
-    options.resident.automatic = !arguments.no_resident;
-    options.resident.every = arguments.resident_every;
+    options.resident = running::resident(&arguments.resident);
     options.verify_stacks = arguments.verify_stacks;
     options.on_full = match arguments.on_full {
         OnFull::Wait => collect::OnFull::Wait,
@@ -179,12 +180,7 @@ fn options_text(arguments: &Record) -> String {
         }
         Some(_) => {}
     }
-    if let Some(time) = arguments.resident_every {
-        options.push(format!("--resident-every {}s", time.as_secs_f64()));
-    }
-    if arguments.no_resident {
-        options.push("--no-resident".to_owned());
-    }
+    options.extend(arguments.resident.text());
     if let Some(size) = arguments.target_memory {
         options.push(format!("--target-memory {}", size.0));
     }

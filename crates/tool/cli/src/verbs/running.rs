@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use heapledger_collect::{self as collect, AttachError, Outcome, Progress, RecordOptions, Stop};
 
-use crate::args::{OnFull, RunningOptions, Stacks};
+use crate::args::{OnFull, ResidentOptions, RunningOptions, Stacks};
 use crate::code::Code;
 use crate::error::Result;
 use crate::format::counted;
@@ -67,6 +67,15 @@ fn left_behind(pid: u32, error: &AttachError) -> String {
     )
 }
 
+/// Returns the moments of resident snapshots that the command line asks for.
+pub(crate) fn resident(arguments: &ResidentOptions) -> collect::ResidentSnapshots {
+    collect::ResidentSnapshots {
+        automatic: !arguments.no_resident,
+        every: arguments.resident_every,
+        exit_wait: arguments.resident_exit,
+    }
+}
+
 /// Returns the options of the recorder that the command line asks for. `command` is what the
 /// recording has as its command.
 pub(crate) fn options(command: Vec<OsString>, arguments: &RunningOptions) -> RecordOptions {
@@ -78,6 +87,7 @@ pub(crate) fn options(command: Vec<OsString>, arguments: &RunningOptions) -> Rec
     options.sample_every = arguments.sample;
     options.totals_only = arguments.aggregate;
     options.usable_sizes = arguments.usable;
+    options.resident = resident(&arguments.resident);
     options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
     options.stacks = match arguments.stacks {
         Stacks::Mixed => collect::StackMode::Mixed,

@@ -1,6 +1,7 @@
 //! `heapledger rss`: every page of a running program, compared with the program's own figures.
 
 mod allocators;
+mod exits;
 mod recorded;
 
 use std::io::{BufRead, BufReader, Read, Write};

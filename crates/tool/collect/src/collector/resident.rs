@@ -1,5 +1,6 @@
 //! Resident snapshots of the session's processes.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use heapledger_recording::{SnapshotCause, Time};
 
 use super::Collector;
 use super::slot::{Slot, Stage};
+use crate::exiting::Exiting;
 use crate::live_pages::AgedBlock;
 use crate::options::ResidentSnapshots;
 use crate::resident::{Request, Snapshooter};
@@ -30,6 +32,8 @@ pub(super) struct Resident {
     pub(super) asked: Vec<(u32, u64, SyncSender<()>)>,
     /// The same for live blocks.
     pub(super) blocks_asked: Vec<(u32, u64, SyncSender<Vec<AgedBlock>>)>,
+    /// The processes that are about to exit, in the order in which they came.
+    pub(super) exiting: Vec<Exiting>,
 }
 
 impl Resident {
@@ -44,6 +48,9 @@ impl Resident {
     }
 }
 
+/// The requester of a snapshot, and the process that it is of.
+type Waiting = (Option<SyncSender<()>>, Option<Exiting>);
+
 impl Collector {
     /// Sets when snapshots are made.
     pub(crate) fn set_resident(&mut self, options: ResidentSnapshots) {
@@ -55,7 +62,10 @@ impl Collector {
     pub(super) fn snapshot_resident(&mut self, now: Time) {
         self.write_resident(Duration::ZERO);
         self.answer_for_blocks(now);
-        if self.resident.snapshooter.is_busy() {
+        let has_allowance = self.resident.snapshooter.has_exit_allowance(now);
+        self.page.exit_wait.store(self.resident.options.exit_wait(has_allowance), Ordering::Relaxed);
+        self.dismiss_late();
+        if self.resident.snapshooter.is_busy() || self.snapshot_exiting(now) {
             return;
         }
         let horizon = self.merge.horizon;
@@ -63,7 +73,7 @@ impl Collector {
             let (pid, _, done) = self.resident.asked.remove(at);
             // Without the process, the requester sees that nobody notifies it.
             if let Some(slot) = self.images.latest_of(pid) {
-                self.begin_snapshot(slot, SnapshotCause::Asked, now, Some(done));
+                self.begin_snapshot(slot, SnapshotCause::Asked, now, (Some(done), None));
             }
             return;
         }
@@ -77,7 +87,7 @@ impl Collector {
         // They come in turn, though there may be time for one of them only.
         let next = due.filter(|(_, (cause, _))| is_allowed(*cause)).min_by_key(|(_, (_, begun))| *begun);
         if let Some((at, (cause, _))) = next {
-            self.begin_snapshot(at, cause, now, None);
+            self.begin_snapshot(at, cause, now, (None, None));
         }
     }
 
@@ -97,8 +107,38 @@ impl Collector {
         }
     }
 
-    /// Copies the live blocks of an image, and has the thread do the rest.
-    fn begin_snapshot(&mut self, slot: usize, cause: SnapshotCause, now: Time, done: Option<SyncSender<()>>) {
+    /// Lets processes exit that have waited for too long.
+    fn dismiss_late(&mut self) {
+        let resident = &mut self.resident;
+        for late in resident.exiting.extract_if(.., |exiting| exiting.is_late()) {
+            resident.snapshooter.dismiss(late);
+        }
+    }
+
+    /// Begins the snapshot of a process that is about to exit, and of which all events have been
+    /// merged. Returns false if there is none.
+    fn snapshot_exiting(&mut self, now: Time) -> bool {
+        let horizon = self.merge.horizon;
+        let Some(at) = self.resident.exiting.iter().position(|exiting| exiting.stamp <= horizon) else { return false };
+        let exiting = self.resident.exiting.remove(at);
+        let index = self.images.latest_of(exiting.pid);
+        let read_ns = index.and_then(|index| match &self.images.slots.get(index)?.stage {
+            Stage::Running(image) => Some(image.resident.read_ns),
+            _ => None,
+        });
+        match index {
+            // The wait would be too short again, and in vain.
+            Some(index) if read_ns.is_some_and(|time| Duration::from_nanos(time) < exiting.wait) => {
+                self.begin_snapshot(index, SnapshotCause::End, now, (None, Some(exiting)));
+            }
+            _ => self.resident.snapshooter.dismiss(exiting),
+        }
+        true
+    }
+
+    /// Copies the live blocks of an image, and has the thread do the rest. `waiting` are the
+    /// requester and the process, if they wait.
+    fn begin_snapshot(&mut self, slot: usize, cause: SnapshotCause, now: Time, waiting: Waiting) {
         let Some(slot) = self.images.slots.get_mut(slot) else { return };
         let Stage::Running(image) = &mut slot.stage else { return };
         image.resident.on_begun(now);
@@ -117,7 +157,8 @@ impl Collector {
             has_sites,
             live: image.live(),
             copy_ns,
-            done,
+            done: waiting.0,
+            exiting: waiting.1,
         });
     }
 
@@ -126,6 +167,7 @@ impl Collector {
         let Some(made) = self.resident.snapshooter.take(timeout) else { return };
         let Some(slot) = self.images.slots.get_mut(made.image.0 as usize) else { return };
         if let Stage::Running(image) = &mut slot.stage {
+            image.resident.read_ns = made.snapshot.as_ref().map_or(0, |snapshot| snapshot.figures.read_ns);
             image.resident.on_outcome(made.snapshot.as_ref().map(|snapshot| snapshot.figures.resident.0));
             image.flush_resident(&mut self.shared);
         }
@@ -155,7 +197,7 @@ impl Collector {
             }
             let is_running = self.images.slots[slot].ended.is_none();
             if is_running && !self.resident.snapshooter.is_busy() && Instant::now() < until {
-                self.begin_snapshot(slot, SnapshotCause::End, self.now(), None);
+                self.begin_snapshot(slot, SnapshotCause::End, self.now(), (None, None));
             }
         }
         while self.resident.snapshooter.is_busy() && Instant::now() < until && !self.has_failed() {

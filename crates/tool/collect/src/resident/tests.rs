@@ -1,6 +1,8 @@
+use std::time::Instant;
+
 use super::*;
 
-const AUTOMATIC: ResidentSnapshots = ResidentSnapshots { automatic: true, every: None };
+const AUTOMATIC: ResidentSnapshots = ResidentSnapshots { automatic: true, every: None, exit_wait: None };
 
 /// Returns the causes of the snapshots of a process with these resident MiB at these milliseconds.
 fn causes(options: ResidentSnapshots, samples: &[(u64, u64)]) -> Vec<(u64, SnapshotCause)> {
@@ -44,7 +46,7 @@ fn ups_and_downs() {
 
 #[test]
 fn a_schedule_of_ones_own() {
-    let every = |automatic| ResidentSnapshots { automatic, every: Some(Duration::from_millis(100)) };
+    let every = |automatic| ResidentSnapshots { automatic, every: Some(Duration::from_millis(100)), exit_wait: None };
     let samples: Vec<(u64, u64)> = (0..50).map(|at| (at * 10, if at > 20 { 500 } else { 5 })).collect();
     let times = |automatic| causes(every(automatic), &samples).into_iter().map(|(at, _)| at).collect::<Vec<_>>();
     assert_eq!(times(false), [50, 150, 250, 350, 450]);
@@ -57,7 +59,7 @@ fn a_schedule_of_ones_own() {
     let mut schedule = Schedule::default();
     schedule.on_sample(every(true), Time(0), Time(AGE_MIN), 1);
     assert_eq!((schedule.due, schedule.begun()), (Some(SnapshotCause::Schedule), None));
-    let off = ResidentSnapshots { automatic: false, every: None };
+    let off = ResidentSnapshots { automatic: false, every: None, exit_wait: None };
     assert_eq!(causes(off, &samples), []);
 }
 
@@ -94,6 +96,7 @@ fn a_snapshot_of_this_process() {
         live: Live { bytes: Bytes(1 << 20), blocks: Blocks(1) },
         copy_ns: 1,
         done: None,
+        exiting: None,
     };
     snapshooter.begin(request(identity));
     let made = snapshooter.take(Duration::from_secs(60)).expect("an answer");
@@ -114,6 +117,47 @@ fn a_snapshot_of_this_process() {
     snapshooter.begin(Request { is_limited: false, ..request(identity) });
     assert!(snapshooter.take(Duration::from_secs(60)).expect("an answer").snapshot.is_some());
     assert_eq!(snapshooter.spent, before);
+}
+
+/// A process that exits goes on when its memory has been read. Only the time beyond its share
+/// counts.
+#[test]
+fn processes_that_exit() {
+    let exiting = |share| {
+        let (connection, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (pid, since) = (std::process::id(), Instant::now());
+        let wait = Duration::from_secs(3600);
+        (Exiting { pid, stamp: 0, connection: connection.into(), since, wait, share }, other)
+    };
+    let mut snapshooter = Snapshooter::default();
+    let (process, mut other) = exiting(Duration::from_secs(3600));
+    assert!(!process.is_late());
+    snapshooter.begin(Request {
+        image: ImageId(0),
+        pid: process.pid,
+        identity: process::image_identity(process.pid),
+        time: Time(9),
+        cause: SnapshotCause::End,
+        is_limited: true,
+        blocks: Vec::new(),
+        has_sites: true,
+        live: Live::default(),
+        copy_ns: 1,
+        done: None,
+        exiting: Some(process),
+    });
+    assert_eq!(std::io::Read::read(&mut other, &mut [0]).unwrap(), 0);
+    let made = snapshooter.take(Duration::from_secs(60)).expect("an answer");
+    assert_eq!(made.snapshot.expect("a snapshot").figures.cause, SnapshotCause::End);
+    assert_eq!((snapshooter.excess, snapshooter.spent), (Duration::ZERO, Duration::ZERO));
+
+    // One that got nothing has waited all the same.
+    let (process, _other) = exiting(Duration::ZERO);
+    let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+    snapshooter.dismiss(Exiting { since: long_ago, ..process });
+    assert!(snapshooter.excess >= Duration::from_secs(1));
+    assert!(!snapshooter.has_exit_allowance(Time(1_000_000_000)));
+    assert!(snapshooter.has_exit_allowance(Time(86_400_000_000_000)));
 }
 
 #[test]

@@ -138,13 +138,18 @@ fn show(arguments: &Rss, input: &Input, processes: &[ProcessPattern], at: Moment
     let memory = memory_of(&chosen);
     let live: Vec<u64> = chosen.snapshot.parts.iter().map(|part| part.live.0).collect();
     print_parts(&memory, &live, rows, out)?;
-    let freed = live.iter().zip(&memory.parts).map(|(live, part)| live.saturating_sub(part.resident));
-    let freed = freed.fold(0, u64::saturating_add);
+    let freed = freed_meanwhile(chosen.snapshot);
     if freed > 0 {
         out.dim_line(format_args!("{} of live blocks were freed while the process was read", bytes(freed)))?;
     }
     print_pages(&chosen, out)?;
     print_groups(&mut question, &groups, (by.name(), depth), rows, out)
+}
+
+/// Returns the bytes of live blocks that are not in the memory as it was read a moment later.
+fn freed_meanwhile(snapshot: &ResidentSnapshot) -> u64 {
+    let freed = snapshot.parts.iter().map(|part| part.live.0.saturating_sub(part.resident.0));
+    freed.fold(0, u64::saturating_add)
 }
 
 fn without_snapshot(input: &Input, all: &ImageSnapshots, at: Moment) -> Failure {

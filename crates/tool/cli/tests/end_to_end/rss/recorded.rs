@@ -12,14 +12,14 @@ use crate::harness::*;
 use crate::own_allocator::{linked, own_jemalloc};
 
 /// A program that is being recorded, and waits.
-struct Recorded {
-    waiting: Waiting,
+pub(super) struct Recorded {
+    pub(super) waiting: Waiting,
     file: PathBuf,
     pid: String,
 }
 
 impl Recorded {
-    fn begin(scratch: &Scratch, options: &[&str], line: &[&str]) -> Recorded {
+    pub(super) fn begin(scratch: &Scratch, options: &[&str], line: &[&str]) -> Recorded {
         let file = scratch.file("recorded.hl");
         let mut command = plain_command(HEAPLEDGER);
         command.args(["record", "--quiet", "--names=none", "-o"]).arg(&file).args(options).arg("--").args(line);
@@ -29,7 +29,7 @@ impl Recorded {
     }
 
     /// Has a snapshot made, and returns it.
-    fn ask(&self, by: &str) -> Value {
+    pub(super) fn ask(&self, by: &str) -> Value {
         let outcome = heapledger(["rss", &self.pid, "--by", by, "-n", "0", "--json"]);
         assert!(outcome.status.success(), "{outcome:?}");
         let answer = documents::read(&outcome.stdout);
@@ -38,7 +38,7 @@ impl Recorded {
         answer
     }
 
-    fn end(self) -> Recording {
+    pub(super) fn end(self) -> Recording {
         self.waiting.end();
         Recording::open(self.file)
     }
@@ -46,7 +46,7 @@ impl Recorded {
 
 /// Checks the sums of a snapshot.
 #[track_caller]
-fn adds_up(answer: &Value) {
+pub(super) fn adds_up(answer: &Value) {
     let sum = |list: &str, field: &str| -> i64 {
         answer[list].as_array().unwrap().iter().map(|row| number(row, field)).sum()
     };
@@ -64,7 +64,11 @@ fn adds_up(answer: &Value) {
     assert_eq!(kept * number(&answer["pages"], "page_bytes"), number(&answer["total"], "bytes_kept"), "{answer:#}");
     assert_eq!(by_fill[0].as_i64().unwrap(), number(&answer["total"], "pages_sparse"), "{answer:#}");
     assert_eq!(kept + number(&answer["pages"], "empty"), number(&answer["pages"], "heap"), "{answer:#}");
-    assert!(sum("parts", "bytes_live") >= number(&answer["total"], "bytes_resident"), "{answer:#}");
+    let live = sum("parts", "bytes_live") + number(answer, "bytes_freed");
+    assert!(live >= number(&answer["total"], "bytes_resident"), "{answer:#}");
+    for part in answer["parts"].as_array().unwrap() {
+        assert!(number(part, "bytes_live") <= number(part, "bytes_resident"), "{part:#}");
+    }
 }
 
 fn live_in(answer: &Value, kind: &str) -> i64 {
@@ -73,7 +77,7 @@ fn live_in(answer: &Value, kind: &str) -> i64 {
 }
 
 /// The row of a function.
-fn row<'a>(answer: &'a Value, function: &str) -> &'a Value {
+pub(super) fn row<'a>(answer: &'a Value, function: &str) -> &'a Value {
     let rows = answer["rows"].as_array().unwrap();
     let named = |row: &&Value| row["function"].as_str().is_some_and(|name| name.contains(function));
     rows.iter().find(named).unwrap_or_else(|| panic!("{function} in {answer:#}"))

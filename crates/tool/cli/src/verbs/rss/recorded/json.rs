@@ -4,7 +4,7 @@ use heapledger_analysis::{ImageSnapshots, ResidentGroup, ResidentGroups};
 use heapledger_recording::{ImageId, ResidentSnapshot, SnapshotPart, SnapshotSite};
 use serde::Serialize;
 
-use super::{Chosen, cause, memory_of};
+use super::{Chosen, cause, freed_meanwhile, memory_of};
 use crate::json::document::Document;
 use crate::json::names::{FrameJson, GroupNameJson, OwnerJson};
 use crate::json::table::{module_and_frame, type_of};
@@ -37,6 +37,8 @@ pub(crate) struct RecordedRssJson {
     bytes_page_tables: u64,
     /// The resident bytes that `malloc_trim(0)` would have given back.
     bytes_trimmable: u64,
+    /// Bytes of live blocks that were freed while the process was read, and are in no part.
+    bytes_freed: u64,
     threads: u64,
     /// False if pages of zeroes in heaps are counted, because the kernel does not tell them apart.
     knows_zeroes: bool,
@@ -97,7 +99,7 @@ struct RecordedPartJson {
     count: u64,
     bytes_mapped: u64,
     bytes_resident: u64,
-    /// The resident bytes of live blocks in it.
+    /// The resident bytes of live blocks in it; at most `bytes_resident`.
     bytes_live: u64,
     bytes_private_dirty: u64,
     bytes_shared: u64,
@@ -195,6 +197,7 @@ impl RecordedRssJson {
             bytes_swapped: figures.swapped.0,
             bytes_page_tables: figures.page_tables.0,
             bytes_trimmable: figures.trimmable.0,
+            bytes_freed: freed_meanwhile(snapshot),
             threads: figures.threads,
             knows_zeroes: figures.knows_zeroes,
             read_seconds: figures.read_ns as f64 / 1e9,
@@ -235,7 +238,7 @@ fn part(part: &SnapshotPart) -> RecordedPartJson {
         count: part.count,
         bytes_mapped: part.mapped.0,
         bytes_resident: part.resident.0,
-        bytes_live: part.live.0,
+        bytes_live: part.live.0.min(part.resident.0),
         bytes_private_dirty: part.private_dirty.0,
         bytes_shared: part.shared.0,
     }
