@@ -116,6 +116,31 @@ fn a_recording_without_mappings_says_how_to_get_them() {
     assert!(said.contains("hint: `heapledger record --mappings -- COMMAND` records them"), "{said}");
 }
 
+/// Questions that have no meaning for mappings are refused, not answered about something else.
+#[test]
+fn questions_about_blocks_alone() {
+    let scratch = Scratch::new();
+    let (recording, _) = recorded(&scratch);
+    let refused = |line: &str, reason: &str| {
+        let mut words = line.split(' ').map(std::ffi::OsStr::new);
+        let verb = words.next().unwrap();
+        let outcome = heapledger([verb, recording.path.as_os_str()].into_iter().chain(words));
+        let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert_eq!(outcome.status, exited(2), "{line}: {outcome:?}");
+        assert!(said.contains(reason) && said.contains("hint: "), "{line}: {said}");
+    };
+    for verb in ["info", "types", "reallocations", "advise"] {
+        refused(&format!("{verb} --mappings"), " about blocks, not about mappings");
+    }
+    refused("types --metric mapped", " about blocks, not about mappings");
+    // The rules of the program's allocator say nothing about mappings.
+    refused("top --mappings --metric slop", "HL0059");
+    refused("timeline --mappings --slop", "HL0059");
+    for selection in ["--mappings", "--function keep"] {
+        refused(&format!("timeline --resident {selection}"), "those of whole processes");
+    }
+}
+
 /// Checks that a program which printed the bytes of its mappings and was killed at once had as
 /// many, give or take two percent: other threads go on while it reads the list.
 #[track_caller]

@@ -170,6 +170,10 @@ fn a_pool_keeps_fewer_pages() {
     let advice = advice.unwrap_or_else(|| panic!("{answer:#}"));
     assert_eq!(advice["owner"]["function"], "keep", "{advice:#}");
     assert_eq!(number(&advice["evidence"], "blocks"), 4_000, "{advice:#}");
+    let of_function = Recording::open(scratch.file("fragmented.hl")).ask("advise", &["--function", "keep"]);
+    assert!(!of_function["advice"].to_string().contains("\"pool\""), "{of_function:#}");
+    let why = "snapshots do not tell the selected blocks apart";
+    assert!(of_function["skipped"].to_string().contains(why), "{of_function:#}");
     // The free memory between them is given back in both.
     let [before, after] = [&["fragmented"][..], &["fragmented", "pool"]].map(|arguments| {
         let mut wasteful = Wasteful::begin(arguments, &[]);
@@ -183,6 +187,10 @@ fn a_pool_keeps_fewer_pages() {
     let proof = advice["proof"].as_str().unwrap();
     let shown = heapledger(proof.split(' ').skip(1)).text();
     assert!(shown.contains("keep"), "{proof}: {shown}");
+    let there = heapledger(proof.split(' ').skip(1).chain(["--json"])).text();
+    let there: Value = serde_json::from_str(&there).unwrap();
+    assert_eq!(there["time_seconds"], advice["evidence"]["at_seconds"], "{proof}: {there:#}");
+    assert_eq!(there["process"], advice["evidence"]["process"], "{proof}: {there:#}");
     let answer = ask(&["fragmented", "pool"], "pooled.hl");
     assert!(!answer["advice"].as_array().unwrap().iter().any(|advice| advice["rule"] == "pool"), "{answer:#}");
 }

@@ -119,11 +119,14 @@ fn few_bytes_that_keep_many_pages() {
     let snapshots = peak["snapshots"].as_array().unwrap();
     let most = snapshots.iter().map(|snapshot| number(snapshot, "bytes_resident")).max().unwrap();
     assert_eq!(number(&peak, "bytes_resident"), most, "{peak:#}");
+    assert!(snapshots.iter().all(|snapshot| snapshot["process"] == peak["process"]), "{peak:#}");
     assert!(snapshots.is_sorted_by_key(|snapshot| snapshot["time_seconds"].as_f64().map(|time| (time * 1e9) as u64)));
     let asked = snapshots.iter().find(|snapshot| snapshot["cause"] == "somebody asked").unwrap();
     let at = format!("{}s", asked["time_seconds"]);
     let there = recording.ask("rss", &["--at", &at, "--by", "function", "-n", "0"]);
     assert_eq!(row(&there, "keep"), keep);
+    let trim = there["advice"].as_array().unwrap().iter().find(|advice| advice["rule"] == "trim").unwrap();
+    assert_eq!(trim["bytes"], there["bytes_trimmable"], "{there:#}");
     let text = heapledger(["rss", &format!("{file}@{at}"), "--by", "site"]).text();
     for part in ["├─ live blocks", "pages of heaps", "└─ fuller", "less than a quarter full"] {
         assert!(text.contains(part), "{part} in {text}");
@@ -362,7 +365,8 @@ fn recordings_without_snapshots_or_sites() {
 
     // And a command is recorded first.
     let mut command = plain_command(HEAPLEDGER);
-    command.args(["rss", "-n", "3", "--", program]).current_dir(scratch.path()).stderr(Stdio::piped());
+    let line = ["sh", "-c", "\"$0\"; exit 7", program];
+    command.args(["rss", "-n", "3", "--"]).args(line).current_dir(scratch.path()).stderr(Stdio::piped());
     let mut waiting = Waiting::begin(&mut command);
     // It has a snapshot in any case.
     let asked = heapledger(["rss", &waiting.numbers("pid ")[0].to_string()]);
@@ -374,5 +378,5 @@ fn recordings_without_snapshots_or_sites() {
     assert!(out.contains("live blocks and the pages that they keep"), "{out} {said}");
     let name = said.lines().find_map(|line| line.strip_prefix("heapledger: recorded into ")).unwrap();
     assert!(scratch.path().join(Path::new(name)).exists(), "{said}");
-    assert!(waiting.child.wait().unwrap().success());
+    assert_eq!(waiting.child.wait().unwrap(), exited(7), "{said}");
 }
