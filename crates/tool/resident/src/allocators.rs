@@ -33,7 +33,7 @@ const TRIES: usize = 6;
 
 /// The number of descriptions without sense after which their share is looked at while a heap is
 /// read: each is read several times.
-const WRONG_TOLERATED: u64 = 1 << 9;
+const WRONG_TOLERATED: u64 = 1 << 7;
 /// The most words that are looked at in search of a table of one allocator. Tables are mostly
 /// zeroes, and so is other memory.
 const WORDS_MAX: u64 = 1 << 24;
