@@ -36,6 +36,19 @@ fn children_of_fork() {
     }
 }
 
+/// A child that has not been introduced yet, because it was made by a raw system call and has not
+/// allocated, starts a program by vfork: its memory is not taken for that of the program's process.
+#[test]
+fn a_child_of_a_raw_call_that_starts_a_program_first() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("vfork_in_raw_child", "").recorded(&scratch);
+    assert_eq!(outcome.status, exited(5), "{outcome:?}");
+    let child = recording.process(number(&outcome.printed_objects()[0], "child"));
+    assert_eq!(child["exit"], json!({"code": 5}), "{recording:?}");
+    let counts = ["allocations", "bytes_allocated", "frees"].map(|name| number(child, name));
+    assert_eq!(counts, [7, 7000, 0], "{recording:?}");
+}
+
 /// A child leaves the rings to its parent. It has a ring for itself and one for its thread, and the
 /// session's page.
 #[test]
