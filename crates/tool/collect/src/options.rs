@@ -119,9 +119,9 @@ pub struct ResidentSnapshots {
     /// Make one after each such time.
     pub every: Option<Duration>,
     /// The longest time for which a process waits at its exit for a last one; none is made then if
-    /// this is 0. `None`: a fiftieth of its run time, and at most 1 s; but 20 ms if that is more, as
-    /// long as what is more than a fiftieth is less than a tenth of a second and a fiftieth of the
-    /// session's time. Nothing if no snapshots are made automatically.
+    /// this is 0. `None`: a fiftieth of its run time, and at most 1 s; but 20 ms if that is more,
+    /// as long as what is more than a fiftieth is less than a tenth of a second and a fiftieth of
+    /// the session's time. Nothing if no snapshots are made automatically.
     pub exit_wait: Option<Duration>,
 }
 

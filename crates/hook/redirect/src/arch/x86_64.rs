@@ -11,9 +11,9 @@ mod words;
 #[cfg(placed)]
 pub use thunks::THUNKS;
 pub use thunks::thunk_address;
-pub(crate) use words::{
-    begin_outermost, end_outermost, frame_pointer, mark_again, outermost, set_outermost, site, unmark,
-};
+#[cfg(test)]
+pub(crate) use words::set_outermost;
+pub(crate) use words::{begin_outermost, end_outermost, frame_pointer, mark_again, outermost, site, unmark};
 
 /// The registers of a call of a redirected entry, as the thunk saves them.
 #[derive(Debug)]

@@ -151,11 +151,19 @@ fn programs_that_are_attached_to() {
 fn statically_linked_programs() {
     let scratch = Scratch::new();
     let program = build("fragmented", Build::Static);
-    let recorded = super::recorded::Recorded::begin(&scratch, &["--resident-exit=60s"], &[program.to_str().unwrap()]);
-    let answer = recorded.ask("function");
+    let options = ["--resident-exit=60s", "--resident-every=50ms"];
+    let recorded = super::recorded::Recorded::begin(&scratch, &options, &[program.to_str().unwrap()]);
     let kept = recorded.waiting.numbers("kept ")[0] as i64;
-    assert_eq!(number(row(&answer, "keep"), "blocks"), kept, "{answer:#}");
-    let recording = recorded.end();
-    let last = recording.ask("rss", &["--at", "end"]);
+    let file = scratch.file("recorded.hl");
+    let is_there = || {
+        let answer = heapledger(["rss", file.to_str().unwrap(), "--at", "end", "--by", "function", "--json"]);
+        answer.status.success() && {
+            let answer: Value = crate::documents::read(&answer.stdout);
+            let rows = answer["rows"].as_array().unwrap();
+            rows.iter().any(|row| row["function"] == "keep" && number(row, "blocks") == kept)
+        }
+    };
+    wait_until("there is a snapshot of all blocks", is_there);
+    let last = recorded.end().ask("rss", &["--at", "end"]);
     assert_ne!(last["cause"], "the program ended", "{last:#}");
 }
