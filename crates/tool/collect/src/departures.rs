@@ -63,6 +63,8 @@ impl Departures {
     /// Notes that an image has come by exec.
     pub(crate) fn introduce(&mut self, pid: u32, stamp: u64) {
         self.introduced.insert(pid, stamp);
+        // An earlier program of the process was not followed.
+        self.not_followed.remove(&pid);
     }
 
     /// Notes that the recorder was not placed into the program that a process has executed.
@@ -122,7 +124,8 @@ impl Departures {
                 continue;
             }
             let silent = match announced.is_tight {
-                _ if self.not_followed.contains(&pid) => Obstacle::NotFollowed,
+                // It is about the first of the programs that the process did not introduce.
+                _ if announced.reason == 0 && self.not_followed.remove(&pid) => Obstacle::NotFollowed,
                 true => Obstacle::NoRoom,
                 false => Obstacle::Silent,
             };

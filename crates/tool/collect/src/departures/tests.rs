@@ -32,6 +32,19 @@ fn those_into_which_nothing_could_be_placed_say_so() {
     assert_eq!(settled(&mut departures, None), [(8, 74), (9, 122)]);
 }
 
+/// A later program of the same process, or of another one with its number, is merely silent.
+#[test]
+fn later_programs_of_a_process_are_not_meant() {
+    let mut departures = Departures::default();
+    departures.not_followed(8);
+    departures.introduce(8, 50);
+    departures.announce(announced(8, 0, 100));
+    departures.announce(announced(9, 0, 100));
+    departures.not_followed(9);
+    departures.announce(announced(9, 0, 200));
+    assert_eq!(settled(&mut departures, None), [(8, 74), (9, 122), (9, 74)]);
+}
+
 #[test]
 fn those_that_fail_are_none() {
     let mut departures = Departures::default();

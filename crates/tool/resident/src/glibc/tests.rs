@@ -252,6 +252,20 @@ fn heap_of(samples: &[Sample]) -> (Imitation, Places, [Piece; 2]) {
     (memory, Places { brk: BRK..end, data, anonymous: Vec::new() }, sums)
 }
 
+/// The caller can account for the work of all threads.
+#[test]
+fn helpers_say_how_long_they_worked() {
+    let Example { memory, .. } = example();
+    let read = |threads| {
+        let mut helped = Duration::ZERO;
+        let plan = Plan { threads, segment: 0x1800 };
+        GlibcHeap::read_by(&memory, &memory.pages, &places(), plan, &mut helped).expect("a heap");
+        helped
+    };
+    assert!(read(3) > Duration::ZERO);
+    assert_eq!(read(1), Duration::ZERO);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

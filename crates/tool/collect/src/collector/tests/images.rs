@@ -229,3 +229,26 @@ fn descendants_that_go_on_are_let_go_of() {
     // A producer that writes to the ring of an ended session is not kept waiting.
     common.producer.ring().add_measured(1);
 }
+
+/// After an exec of a program that is not recorded, nothing says that the process has another one.
+#[test]
+fn the_memory_of_another_program_is_not_the_images() {
+    let pid = std::process::id();
+    for (identity, is_own) in [(crate::process::image_identity(pid), true), (Some(1), false)] {
+        let mut bench = Bench::new();
+        bench.collector.shared.keeps_mappings = true;
+        let FakeImage { id, own: mut ring, .. } = bench.image(pid, None);
+        ring.thread(0, TID, "main");
+        ring.malloc(1, 0x1000, 10, 0);
+        bench.iterate();
+        bench.collector.images.slots[0].identity = identity;
+        let (done, _requester) = std::sync::mpsc::sync_channel(1);
+        bench.collector.inbox.post([Message::Resident { pid, stamp: 0, done }]);
+        bench.iterate();
+        bench.collector.keep_up();
+        let (_, bytes) = bench.finish();
+        let recording = open(&bytes);
+        assert_eq!(recording.resident_snapshots(id).rows.len(), usize::from(is_own));
+        assert_eq!(recording.mapping_events(id).next().is_some(), is_own);
+    }
+}
