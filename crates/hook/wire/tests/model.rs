@@ -53,6 +53,7 @@ fn session() -> SessionPage {
         heartbeat: AtomicU32::new(0),
         heartbeat_of_broker: AtomicU32::new(0),
         stall_milliseconds: AtomicU32::new(0),
+        exit_wait: AtomicU32::new(0),
         target_memory: AtomicU64::new(0),
         stalled_at: AtomicU64::new(0),
     }

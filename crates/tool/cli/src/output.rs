@@ -181,8 +181,8 @@ impl args::Input {
         Err(Failure::new(Exit::Usage, what).hint(hint))
     }
 
-    /// Does the same as `find`; with `counts_mappings` or the option of that name, the answer is about
-    /// mappings.
+    /// Does the same as `find`; with `counts_mappings` or the option of that name, the answer is
+    /// about mappings.
     pub(crate) fn find_as(&self, counts_mappings: bool, out: &mut Output) -> Result<Input> {
         let mut input = Input::find(self.file.as_deref())?;
         if self.mappings || counts_mappings {

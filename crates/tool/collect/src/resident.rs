@@ -228,20 +228,8 @@ impl Snapshooter {
 
 fn make(request: Request, searched: &mut SearchedFiles) -> Made {
     let start = thread_time();
-    let Request {
-        image,
-        pid,
-        identity,
-        time,
-        cause,
-        is_limited,
-        mut blocks,
-        has_sites,
-        live,
-        copy_ns,
-        done,
-        exiting,
-    } = request;
+    let Request { image, pid, identity, time, cause, is_limited, mut blocks, has_sites, live, copy_ns, done, exiting } =
+        request;
     let memory = ResidentMemory::of_process_with(pid, searched).ok();
     let helped = memory.as_ref().map_or(Duration::ZERO, |memory| memory.helped);
     // After an exec, also of a program that is not recorded, and while the process ends, it does
