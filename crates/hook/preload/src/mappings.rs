@@ -23,6 +23,8 @@ use heapledger_recorder::hook::mappings::{self, MappingCall};
 use heapledger_redirect::{nesting, replace_function};
 use heapledger_wire::event::{MapCall, MapStep};
 
+mod moves;
+
 const SYS_MMAP: u64 = 9;
 const SYS_MPROTECT: u64 = 10;
 const SYS_MUNMAP: u64 = 11;
@@ -84,6 +86,11 @@ pub(crate) unsafe fn replace(objects: &Objects<'_>) {
             replace_function(address as u64, syscall as *const () as u64, is_expected);
         }
     }
+}
+
+/// Notes that this process is a forked child, which has one thread.
+pub(crate) fn child_begins() {
+    moves::child_begins();
 }
 
 /// True if this code makes the system call with this number, and nobody has patched its beginning.
@@ -230,7 +237,8 @@ extern "C" fn change_by_syscall(number: u64, arguments: &[u64; 6], slot: u64, rb
 /// *Live caller* (`heapledger_recorder::hook`) holds for `caller`; the arguments are those of the
 /// program's call.
 unsafe fn make(number: u64, is_syscall: bool, arguments: &[u64; 6], caller: Caller) -> i64 {
-    let around = nesting::around(caller.slot);
+    let stack = caller.slot;
+    let around = nesting::around(stack);
     let is_allocators = around.is_some();
     // The stack of an allocator's call is that of the call of the malloc function.
     let caller = match around.and_then(|around| around.registers) {
@@ -271,6 +279,7 @@ unsafe fn make(number: u64, is_syscall: bool, arguments: &[u64; 6], caller: Call
             return finish(result);
         }
         SYS_MREMAP => {
+            let _turn = moves::begin(stack);
             // The old range may be another thread's as soon as the call is made.
             record(MapCall::Mremap, MapStep::Begins, first, second, [0; 3]);
             let result = call();

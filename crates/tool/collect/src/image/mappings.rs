@@ -70,14 +70,6 @@ impl Call {
         [self.mapped().unwrap_or((self.address, pages(self.length))), other]
     }
 
-    /// True if this call, which waits, concerns the place to which `end` has moved `own`, and so
-    /// came before it. A call that waits for that move itself came after it.
-    fn precedes_end(&self, end: &Call, own: &Lifted) -> bool {
-        let ranges = self.ranges();
-        let target = Lifted { start: end.address, bytes: pages(end.length), space: AddressSpace::default() };
-        ranges.iter().any(|range| target.meets(*range)) && !ranges.iter().any(|range| own.meets(*range))
-    }
-
     /// Returns the call as the file has it.
     fn named(&self) -> MappingCall {
         match self.call {
@@ -102,6 +94,7 @@ fn pages(length: u64) -> Bytes {
 /// A range that a thread moves, and what was mapped there.
 #[derive(Clone, Debug)]
 struct Lifted {
+    since: Time,
     start: u64,
     bytes: Bytes,
     space: AddressSpace,
@@ -109,8 +102,29 @@ struct Lifted {
 
 impl Lifted {
     fn meets(&self, (start, bytes): (u64, Bytes)) -> bool {
-        start < self.start.saturating_add(self.bytes.0) && self.start < start.saturating_add(bytes.0)
+        let is_empty = bytes.0 == 0 || self.bytes.0 == 0;
+        let end = start.saturating_add(bytes.0);
+        !is_empty && start < self.start.saturating_add(self.bytes.0) && self.start < end
     }
+
+    /// Puts down what was lifted where it was. Nothing else is there: see [`Mappings::unmap`].
+    fn put_back(&self, space: &mut AddressSpace) {
+        for piece in self.space.pieces() {
+            space.map(piece.start, piece.bytes, piece.serial, piece.protection);
+        }
+    }
+}
+
+/// Adds ranges to a set of them.
+fn add(set: &mut AddressSpace, ranges: [(u64, Bytes); 2]) {
+    for (start, bytes) in ranges.into_iter().filter(|(_, bytes)| bytes.0 > 0) {
+        set.map(start, bytes, MappingSerial(0), Protection::NONE);
+    }
+}
+
+/// True if one of the ranges has a part in a set of ranges.
+fn meets(set: &AddressSpace, ranges: [(u64, Bytes); 2]) -> bool {
+    ranges.iter().any(|(start, bytes)| !set.within(*start, *bytes).is_empty())
 }
 
 /// A new mapping.
@@ -156,6 +170,8 @@ pub(super) struct Mappings {
     moving: HashMap<(ThreadId, u64), Lifted>,
     /// The calls that wait for the end of a move, because they may concern what it has left.
     waiting: Vec<Call>,
+    /// The ranges that these calls concern.
+    awaited: AddressSpace,
     /// The calls of `shmat` whose segments have not been found yet, by address.
     attached: HashMap<u64, Cause>,
     opening: Option<Opening>,
@@ -180,6 +196,7 @@ impl Mappings {
             unnamed: Vec::new(),
             moving: HashMap::new(),
             waiting: Vec::new(),
+            awaited: AddressSpace::default(),
             attached: HashMap::new(),
             opening: is_recorded.then(|| Opening::new(start)),
             snapshot: None,
@@ -191,7 +208,12 @@ impl Mappings {
 
     /// Returns what is mapped now, for a child that is forked; `None` if it is not known.
     pub(super) fn fork(&self) -> Option<Mapped> {
-        (self.is_recorded && self.opening.is_none()).then(|| self.mapped.clone())
+        (self.is_recorded && self.opening.is_none()).then(|| {
+            let mut mapped = self.mapped.clone();
+            // The child's own thread moves nothing.
+            self.moving.values().for_each(|lifted| lifted.put_back(&mut mapped.space));
+            mapped
+        })
     }
 
     /// Begins with what the parent had mapped at the fork.
@@ -262,43 +284,68 @@ impl Mappings {
         self.apply_in_turn(call);
     }
 
-    /// Applies a call, or lets it wait.
+    /// Applies a call, or lets it wait, and applies those that have waited for it.
+    fn apply_in_turn(&mut self, call: &Call) {
+        let mut has_ended = self.apply_or_wait(call);
+        while has_ended {
+            has_ended = false;
+            self.awaited = AddressSpace::default();
+            for waiting in std::mem::take(&mut self.waiting) {
+                has_ended |= self.apply_or_wait(&waiting);
+            }
+        }
+        // The thread has ended in the middle of its call.
+        if self.waiting.len() >= CALLS_MAX {
+            self.end_moves();
+        }
+    }
+
+    /// Applies a call, or lets it wait. True if it has ended a move.
     ///
     /// While a thread moves a range, others may get its old addresses before the thread says where
-    /// the range is now. So calls that concern them wait until it does, and later ones with them.
-    /// The end of a move waits only for what concerns the place that it moves to: that came before
-    /// it.
-    fn apply_in_turn(&mut self, call: &Call) {
+    /// the range is now. So calls that concern these addresses wait until it does, and so do later
+    /// calls that concern ranges of waiting calls. All of them were made after the kernel had moved
+    /// the range. The end of the move itself comes before them: nobody can have used the new
+    /// addresses before that, and what was done to whatever was there before has been applied.
+    ///
+    /// Threads move ranges one at a time (`preload/src/mappings/moves.rs`). Only a signal handler
+    /// moves another range in the middle of a move. The end of one waits for the other if it has
+    /// got addresses that the other has left.
+    fn apply_or_wait(&mut self, call: &Call) -> bool {
         let key = (call.thread, call.arguments[1]);
         let is_end = call.call.plain() == MapCall::Mremap && call.step != MapStep::Begins;
-        let ends_move = is_end && self.moving.contains_key(&key);
-        let others = || self.moving.iter().filter(|(other, _)| !ends_move || **other != key);
-        let meets_move = || others().any(|(_, lifted)| call.ranges().iter().any(|range| lifted.meets(*range)));
-        let must_wait = match self.moving.get(&key).filter(|_| ends_move) {
-            Some(own) => self.waiting.iter().any(|waiting| waiting.precedes_end(call, own)),
-            None => !self.waiting.is_empty(),
-        };
-        if must_wait || meets_move() {
+        let ends_move = is_end && self.moving.contains_key(&key) && !self.waits_for_end(key);
+        let ranges = call.ranges();
+        let mut others = self.moving.iter().filter(|(other, _)| !ends_move || **other != key);
+        let meets_move = others.any(|(_, lifted)| ranges.iter().any(|range| lifted.meets(*range)));
+        let is_later = !ends_move && meets(&self.awaited, ranges);
+        if meets_move || is_later {
             self.waiting.push(*call);
-            if self.waiting.len() < CALLS_MAX {
-                return;
-            }
-            // The thread has ended in the middle of its call.
-            return self.end_moves();
+            add(&mut self.awaited, ranges);
+            return false;
         }
         self.apply(call);
-        if ends_move {
-            for waiting in std::mem::take(&mut self.waiting) {
-                self.apply_in_turn(&Call { time: waiting.time.max(call.time), ..waiting });
-            }
+        ends_move
+    }
+
+    /// True if a move waits that this thread has begun at this address, and has not ended: a signal
+    /// handler's, in the middle of a move that has left the address to it.
+    fn waits_for_end(&self, key: (ThreadId, u64)) -> bool {
+        let mut is_open = false;
+        for call in self.waiting.iter().filter(|call| call.call.plain() == MapCall::Mremap) {
+            let begins = call.step == MapStep::Begins && (call.thread, call.address) == key;
+            let ends = call.step != MapStep::Begins && (call.thread, call.arguments[1]) == key;
+            is_open = begins || (is_open && !ends);
         }
+        is_open
     }
 
     /// Gives up waiting for the ends of moves.
     fn end_moves(&mut self) {
         let mut lifted: Vec<((ThreadId, u64), Lifted)> = self.moving.drain().collect();
         lifted.sort_by_key(|(key, _)| *key);
-        lifted.iter().for_each(|(_, lifted)| self.put_back(lifted));
+        lifted.iter().for_each(|(_, lifted)| lifted.put_back(&mut self.mapped.space));
+        self.awaited = AddressSpace::default();
         for call in std::mem::take(&mut self.waiting) {
             self.apply(&call);
         }
@@ -326,9 +373,9 @@ impl Mappings {
                 for piece in self.mapped.space.unmap(address, bytes) {
                     space.map(piece.start, piece.bytes, piece.serial, piece.protection);
                 }
-                let lifted = Lifted { start: address, bytes, space };
+                let lifted = Lifted { since: call.time, start: address, bytes, space };
                 if let Some(before) = self.moving.insert((call.thread, address), lifted) {
-                    self.put_back(&before);
+                    before.put_back(&mut self.mapped.space);
                 }
             }
             (MapCall::Mremap, step) => self.finish_move(cause, call, step == MapStep::Done),
@@ -360,7 +407,7 @@ impl Mappings {
         let lifted = self.moving.remove(&(call.thread, from));
         let first = lifted.as_ref().and_then(|lifted| lifted.space.pieces().next());
         if let Some(lifted) = &lifted {
-            self.put_back(lifted);
+            lifted.put_back(&mut self.mapped.space);
         }
         let (old, new) = (pages(old_length), pages(call.length));
         if !is_done {
@@ -389,13 +436,6 @@ impl Mappings {
         if new > old {
             let start = call.address.saturating_add(old.0);
             self.map(cause, of_template(template, call, start, Bytes(new.0 - old.0)));
-        }
-    }
-
-    /// Puts down what was lifted where it was. Nothing else is there: see [`unmap`](Self::unmap).
-    fn put_back(&mut self, lifted: &Lifted) {
-        for piece in lifted.space.pieces() {
-            self.mapped.space.map(piece.start, piece.bytes, piece.serial, piece.protection);
         }
     }
 

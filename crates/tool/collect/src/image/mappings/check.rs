@@ -23,6 +23,8 @@ pub(super) const INTERVAL_MIN: Duration = Duration::from_millis(250);
 const INTERVAL_MAX: Duration = Duration::from_secs(8);
 /// The part of the time that checks may take.
 const SHARE: u32 = 100;
+/// The time after which a move that has not ended counts as lost.
+const MOVE_MAX: u64 = 10_000_000_000;
 /// The time by which stamps and the clock of readings may differ.
 const SLACK: u64 = 1_000_000;
 
@@ -102,7 +104,7 @@ impl Mappings {
         if self.opening.is_some() {
             return self.open(Some(regions), shared);
         }
-        self.compare(&Snapshot { regions, begin: start, end: start, touched: Vec::new() }, shared);
+        self.compare(Snapshot { regions, begin: start, end: start, touched: Vec::new() }, shared);
     }
 
     /// Notes that time has passed: all earlier calls have been taken.
@@ -114,7 +116,7 @@ impl Mappings {
             self.open(found, shared);
         }
         if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.end.0.saturating_add(SLACK) < time.0) {
-            self.compare(&snapshot, shared);
+            self.compare(snapshot, shared);
         }
     }
 
@@ -157,11 +159,14 @@ impl Mappings {
     }
 
     /// Writes rows for all differences between a snapshot and what the calls have told.
-    fn compare(&mut self, snapshot: &Snapshot, shared: &mut Shared) {
-        // A range that is being moved is nowhere at the moment.
-        if !self.moving.is_empty() {
-            return;
+    fn compare(&mut self, mut snapshot: Snapshot, shared: &mut Shared) {
+        // The thread has left its call by `longjmp`, or has ended.
+        if self.moving.values().any(|lifted| lifted.since.0.saturating_add(MOVE_MAX) < snapshot.begin.0) {
+            self.end_moves();
         }
+        // A range that is being moved is nowhere at the moment, and what waits was not applied.
+        snapshot.touched.extend(self.moving.values().map(|lifted| (lifted.start, lifted.bytes)));
+        self.waiting.iter().for_each(|call| snapshot.touched.extend(call.ranges()));
         let cause = Cause::unseen(Time(snapshot.end.0.max(self.last_time().0)));
         let mut there = AddressSpace::default();
         for (serial, region) in (0..).zip(&snapshot.regions) {
@@ -182,7 +187,7 @@ impl Mappings {
                     self.found(cause.time, region, start, bytes, shared);
                 }
             }
-            self.compare_protection(cause, snapshot, region);
+            self.compare_protection(cause, &snapshot, region);
         }
     }
 
