@@ -564,15 +564,6 @@ codes_with_recordings! { before {
         remedy: "Record it as the command itself: `heapledger record -- PROGRAM`. In a container, start it with \
                  `--cap-add SYS_PTRACE`.",
     }
-    /// The heap of an allocator has a layout that is not known
-    LayoutUnknown = 126 {
-        cause: "The program has jemalloc, mimalloc, tcmalloc or musl's malloc, by the names of its files or functions. Its \
-                descriptions of memory were not found, or contradict each other: it is another version or build \
-                (docs/rss.md has those that are known), has nothing allocated, or changes each time.",
-        consequence: "Its memory is among the other private memory. The sum is right all the same.",
-        remedy: "Stop the process meanwhile: `kill -STOP PID`. Otherwise ask the allocator: `mallctl`, `mi_stats_print`, \
-                 `MallocExtension_GetStats`.",
-    }
     /// Only a recorder knows the owners and ages of blocks
     LiveUnknown = 125 {
         cause: "`heapledger heap-map --by owner` and `--by age` ask the recorder of the process for its live blocks, since \
@@ -581,6 +572,15 @@ codes_with_recordings! { before {
         consequence: "Nothing is shown, and the process goes on as it was.",
         remedy: "`heapledger attach PID`, or start it with `heapledger record -- COMMAND`. Blocks from before `attach` are not \
                  known. Without a recorder: `heapledger heap-map PID` groups by arena.",
+    }
+    /// The heap of an allocator has a layout that is not known
+    LayoutUnknown = 126 {
+        cause: "The program has jemalloc, mimalloc, tcmalloc or musl's malloc, by the names of its files or functions. Its \
+                descriptions of memory were not found, or contradict each other: it is another version or build \
+                (docs/rss.md has those that are known), has nothing allocated, or changes each time.",
+        consequence: "Its memory is among the other private memory. The sum is right all the same.",
+        remedy: "Stop the process meanwhile: `kill -STOP PID`. Otherwise ask the allocator: `mallctl`, `mi_stats_print`, \
+                 `MallocExtension_GetStats`.",
     }
     /// Calls that change mappings were not seen
     MappingsUnseen = 127 {

@@ -274,7 +274,17 @@ fn memory_of(chosen: &Chosen<'_>) -> ResidentMemory {
         let mut heap = GlibcHeap::default();
         // No snapshot has more arenas than bytes.
         heap.arenas = vec![GlibcArena::default(); figures.arenas.min(1 << 16) as usize];
-        heap.arenas[0].trimmable = figures.trimmable.0;
+        let first = &mut heap.arenas[0];
+        first.trimmable = figures.trimmable.0;
+        // Of all arenas together: advice about their number needs those of each, and finds nothing.
+        for part in &chosen.snapshot.parts {
+            let piece = match PartKind::from_word(&part.kind) {
+                Some(PartKind::GlibcFree) => &mut first.free,
+                Some(PartKind::GlibcTop) => &mut first.top,
+                _ => continue,
+            };
+            (piece.chunks, piece.bytes, piece.resident) = (part.count, part.mapped.0, part.resident.0);
+        }
         heap.caches = figures.caches;
         memory.glibc = Some(heap);
     }

@@ -127,6 +127,9 @@ fn few_bytes_that_keep_many_pages() {
     assert_eq!(row(&there, "keep"), keep);
     let trim = there["advice"].as_array().unwrap().iter().find(|advice| advice["rule"] == "trim").unwrap();
     assert_eq!(trim["bytes"], there["bytes_trimmable"], "{there:#}");
+    let free = there["parts"].as_array().unwrap().iter().find(|part| part["kind"] == "glibc-free").unwrap();
+    assert_eq!(trim["evidence"]["chunks_free"], free["count"], "{there:#}");
+    assert_eq!(trim["evidence"]["bytes_free"], free["bytes_resident"], "{there:#}");
     let text = heapledger(["rss", &format!("{file}@{at}"), "--by", "site"]).text();
     for part in ["├─ live blocks", "pages of heaps", "└─ fuller", "less than a quarter full"] {
         assert!(text.contains(part), "{part} in {text}");

@@ -60,7 +60,7 @@ pub(crate) struct RecordedRssJson {
     rows: Vec<ResidentGroupJson>,
     /// All snapshots of the selected processes, in order of time.
     snapshots: Vec<ProcessMomentJson>,
-    /// The changes that would make less resident, in descending order of bytes.
+    /// Changes that would make less resident, in descending order of bytes.
     advice: Vec<AdviceJson>,
 }
 
