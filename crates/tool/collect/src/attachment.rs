@@ -14,6 +14,7 @@
 
 mod later;
 mod refusal;
+mod wanted;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -25,13 +26,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heapledger_inject::{Caller, Image, InjectError, Loaded, Mapping, Memory, Place, Threads};
+use heapledger_inject::{Caller, Image, InjectError, Mapping, Memory, Place, Threads};
 use heapledger_wire::placed::{Description, MAPPINGS_WORDS, Parameters, SYMBOL};
 use heapledger_wire::redirection::{Jump, Region, Thunk};
 
 use crate::process;
 use crate::redirection::{self, PlacedCode, RunningPlan, STUB_LENGTH, is_placed_stub};
 use later::Later;
+use wanted::{Part, Wanted};
 
 pub(crate) use refusal::check;
 pub use refusal::{AttachError, TraceDenial};
@@ -163,8 +165,7 @@ impl Attachment {
             shared_before,
             stop: Stop::default(),
         };
-        let memory = &attachment.memory;
-        let fill = |write: Write<'_>| {
+        let code = |write: Write<'_>| {
             for segment in &loaded.segments {
                 write(segment.start, &segment.bytes)?;
             }
@@ -173,17 +174,7 @@ impl Attachment {
             }
             write(parameters_at, &parameters.to_bytes())
         };
-        // The kernel may refuse to write to pages that are not writable, except by a stopped
-        // thread.
-        let filled = fill(&|at, bytes| memory.write(at, bytes)).or_else(|_| {
-            in_tracer(|| {
-                let threads = Threads::stop_one(pid)?;
-                if !memory.is_current() {
-                    return Err(InjectError::OtherProgram);
-                }
-                fill(&|at, bytes| threads.write(memory, at, bytes))
-            })
-        });
+        let filled = attachment.fill(&code);
         let written = filled.map_err(AttachError::from).and_then(|()| attachment.write_jumps());
         match written {
             Ok(stop) => {
@@ -202,6 +193,22 @@ impl Attachment {
                 }
             }
         }
+    }
+
+    /// Fills memory of the process by a function that writes all of it.
+    fn fill(&self, fill: &(dyn Fn(Write<'_>) -> Result<(), InjectError> + Sync)) -> Result<(), InjectError> {
+        let memory = &self.memory;
+        // The kernel may refuse to write to pages that are not writable, except by a stopped
+        // thread.
+        fill(&|at, bytes| memory.write(at, bytes)).or_else(|_| {
+            in_tracer(|| {
+                let threads = Threads::stop_one(self.pid)?;
+                if !memory.is_current() {
+                    return Err(InjectError::OtherProgram);
+                }
+                fill(&|at, bytes| threads.write(memory, at, bytes))
+            })
+        })
     }
 
     /// Writes the jumps.
@@ -473,94 +480,6 @@ fn first_stack_top(pid: u32) -> Option<u64> {
 
 /// Writes bytes to an address of a process.
 type Write<'a> = &'a dyn Fn(u64, &[u8]) -> Result<(), InjectError>;
-
-/// Memory that a process is to map.
-struct Wanted {
-    mapped: Vec<Part>,
-}
-
-struct Part {
-    range: Range<u64>,
-    protection: i32,
-    is_code: bool,
-}
-
-impl Part {
-    fn of_stubs(region: &Region) -> Part {
-        Part {
-            range: region.address..region.address + region.length,
-            protection: libc::PROT_READ | libc::PROT_EXEC,
-            is_code: true,
-        }
-    }
-}
-
-impl Wanted {
-    fn new(loaded: &Loaded, image: &Image<'_>, plan: &RunningPlan) -> Wanted {
-        let base = loaded.at(0);
-        // All of the library's room, so that nothing else gets between its segments.
-        let whole = Part { range: base..base + image.length(), protection: libc::PROT_NONE, is_code: false };
-        let segments = loaded.segments.iter().map(|segment| {
-            let writable = if segment.is_writable { libc::PROT_WRITE } else { 0 };
-            let executable = if segment.is_executable { libc::PROT_EXEC } else { 0 };
-            let protection = libc::PROT_READ | writable | executable;
-            Part { range: segment.start..segment.start + segment.length, protection, is_code: segment.is_executable }
-        });
-        let stubs = plan.parts.regions.iter().map(Part::of_stubs);
-        Wanted { mapped: [whole].into_iter().chain(segments).chain(stubs).collect() }
-    }
-
-    /// Returns the parts with code, in ascending order.
-    fn code(&self) -> Vec<Range<u64>> {
-        let mut code: Vec<_> = self.mapped.iter().filter(|part| part.is_code).map(|part| part.range.clone()).collect();
-        code.sort_by_key(|range| range.start);
-        code
-    }
-
-    /// Maps all parts, by calls of one thread of the process, or none.
-    fn map(&self, pid: u32, memory: &Memory) -> Result<(), InjectError> {
-        let mut threads = Threads::stop_one(pid)?;
-        if !memory.is_current() {
-            return Err(InjectError::OtherProgram);
-        }
-        let instruction = memory.syscall_instruction(&memory.mappings()?).ok_or(InjectError::NoVdso)?;
-        self.map_by(&mut Caller::new(&mut threads, instruction)?)
-    }
-
-    /// Maps all parts by calls of a stopped thread, or none.
-    fn map_by(&self, caller: &mut Caller<'_>) -> Result<(), InjectError> {
-        let mut made: Vec<Range<u64>> = Vec::new();
-        for Part { range, protection, .. } in &self.mapped {
-            let is_inside = made.first().is_some_and(|whole| whole.contains(&range.start));
-            let place = if is_inside { libc::MAP_FIXED } else { libc::MAP_FIXED_NOREPLACE };
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
-            let length = range.end - range.start;
-            let arguments = [range.start, length, *protection as u64, flags as u64, u64::MAX, 0];
-            let mapped = caller.syscall("map memory", libc::SYS_mmap, arguments);
-            let failure = match mapped {
-                Ok(address) if address == range.start => {
-                    made.push(range.clone());
-                    continue;
-                }
-                Ok(elsewhere) => {
-                    // Kernels before 4.17 take the address for a hint.
-                    made.push(elsewhere..elsewhere + length);
-                    InjectError::Call { what: "map memory near its code", source: io::ErrorKind::AlreadyExists.into() }
-                }
-                Err(error) => error,
-            };
-            for range in made {
-                let _ = caller.syscall(
-                    "give memory back",
-                    libc::SYS_munmap,
-                    [range.start, range.end - range.start, 0, 0, 0, 0],
-                );
-            }
-            return Err(failure);
-        }
-        Ok(())
-    }
-}
 
 /// A change of code.
 struct Change<'a> {
