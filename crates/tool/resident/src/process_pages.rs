@@ -217,7 +217,7 @@ impl Filling<'_> {
         let pages: Vec<u64> = self.present.within(range).flat_map(|part| part.step_by(PAGE as usize)).collect();
         for address in pages {
             let bytes = touched_end.clamp(address, address + PAGE) - address;
-            let used = if touched > 0 { bytes * in_use / touched } else { 0 };
+            let used = (bytes * in_use).checked_div(touched).unwrap_or(0);
             let blocks = if used > 0 { used.div_ceil(size.max(1)) } else { 0 };
             self.pages.push(HeapPage { address, group, used: used as u16, blocks: blocks as u16 });
         }

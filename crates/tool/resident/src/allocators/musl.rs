@@ -111,7 +111,8 @@ fn read(search: &Search<'_>, reader: &mut CachedReader<'_>, secret: u64, first: 
         area = next;
     }
     let (mut heap, mut by_page) = (AllocatorHeap::new(Allocator::Musl), search.page_filler());
-    let (mut inner, mut all): (Vec<(u64, Group)>, Vec<(u64, Group)>) = Default::default();
+    let mut inner: Vec<(u64, Group)> = Vec::new();
+    let mut all: Vec<(u64, Group)> = Vec::new();
     // The slots that have a group of smaller ones.
     let mut holders = BTreeSet::new();
     for (&start, group) in &groups {
