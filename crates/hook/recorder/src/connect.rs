@@ -281,7 +281,7 @@ pub fn request(
 static HELPERS: AtomicU32 = AtomicU32::new(0);
 
 /// Runs a function in a helper with a descriptor table of its own: see [`sys::with_descriptors`].
-/// Files that are opened there are not open in the program.
+/// Descriptors that are opened there are not open in the program.
 pub(crate) fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
     HELPERS.fetch_add(1, Ordering::SeqCst);
     let result = sys::with_descriptors(free, run);
