@@ -150,7 +150,7 @@ impl Attachment {
         let wanted = Wanted::new(&loaded, &image, &plan);
         in_tracer(|| wanted.map(pid, &memory)).map_err(denied)?;
         let shared_before = shared(&memory).map_err(denied)?;
-        let mut attachment = Attachment {
+        let attachment = Attachment {
             pid,
             memory,
             program: program(thread),
@@ -177,13 +177,7 @@ impl Attachment {
         let filled = attachment.fill(&code);
         let written = filled.map_err(AttachError::from).and_then(|()| attachment.write_jumps());
         match written {
-            Ok(stop) => {
-                attachment.stop = stop;
-                let mut modules = attachment.memory.mappings().unwrap_or_default();
-                modules.retain(|module| attachment.jumps.iter().any(|jump| module.range.contains(&jump.address)));
-                attachment.modules = modules;
-                Ok(attachment)
-            }
+            Ok(stop) => Ok(Attachment { modules: attachment.modules(), stop, ..attachment }),
             Err(error) => {
                 // Nothing leads there.
                 let _ = in_tracer(|| attachment.unmap());
@@ -209,6 +203,13 @@ impl Attachment {
                 fill(&|at, bytes| threads.write(memory, at, bytes))
             })
         })
+    }
+
+    /// Returns the mappings with jumps.
+    fn modules(&self) -> Vec<Mapping> {
+        let mut modules = self.memory.mappings().unwrap_or_default();
+        modules.retain(|module| self.jumps.iter().any(|jump| module.range.contains(&jump.address)));
+        modules
     }
 
     /// Writes the jumps.
@@ -429,17 +430,6 @@ impl SlotTable {
 fn has_jump(memory: &Memory, jump: &Jump) -> bool {
     let mut found = [0; Jump::LENGTH];
     memory.read(jump.address, &mut found).is_ok() && found == jump.jump
-}
-
-/// True if the module with a jump has been closed, given the path that it had, if that is known.
-/// False if it is there, and something else than the jump.
-fn is_closed(memory: &Memory, mappings: &[Mapping], jump: &Jump, path: Option<&str>) -> bool {
-    let path_of = |name: &str| name.strip_suffix(" (deleted)").unwrap_or(name).to_owned();
-    let now = mappings.iter().find(|mapping| mapping.range.contains(&jump.address));
-    let is_other = now.is_none_or(|now| path.is_some_and(|path| path_of(path) != path_of(&now.name)));
-    let mut found = vec![0; jump.expected().len()];
-    // It may have been opened anew at the same place.
-    is_other || memory.read(jump.address, &mut found).is_err() || found == jump.expected()
 }
 
 /// Returns the path of a process's program; empty if it cannot be read.

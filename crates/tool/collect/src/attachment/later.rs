@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use heapledger_inject::{Caller, InjectError, Memory, Threads};
+use heapledger_inject::{Caller, InjectError, Mapping, Memory, Threads};
 use heapledger_wire::redirection::{Jump, Region};
 
-use super::{Attachment, Change, Part, Wanted, change_within, has_jump, in_tracer, is_closed};
+use super::{Attachment, Change, Part, Wanted, change_within, has_jump, in_tracer};
 use crate::redirection::{self, Opened, Parts};
 
 /// The most modules that are redirected while a process is recorded: each keeps its stubs.
@@ -185,6 +185,21 @@ impl Modules {
     fn count_missed(&mut self, pid: u32, opened: &Opened, entries: u64) -> u64 {
         let has_room = self.missed.len() < MISSED_MAX;
         if entries != 0 && has_room && self.missed.insert((pid, opened.key())) { entries } else { 0 }
+    }
+}
+
+/// True if the module with a jump has been closed, given the path that it had, if that is known.
+/// False if the module is there with something else than its own code, such as the jump.
+fn is_closed(memory: &Memory, mappings: &[Mapping], jump: &Jump, path: Option<&str>) -> bool {
+    let path_of = |name: &str| name.strip_suffix(" (deleted)").unwrap_or(name).to_owned();
+    let now = mappings.iter().find(|mapping| mapping.range.contains(&jump.address));
+    let mut found = vec![0; jump.expected().len()];
+    match memory.read(jump.address, &mut found) {
+        Ok(()) if found.starts_with(&jump.jump) => false,
+        // It may have been opened anew at the same place.
+        Ok(()) if found == jump.expected() => true,
+        Ok(()) => path.zip(now).is_some_and(|(path, now)| path_of(path) != path_of(&now.name)),
+        Err(_) => now.is_none(),
     }
 }
 
