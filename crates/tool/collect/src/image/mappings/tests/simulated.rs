@@ -75,8 +75,11 @@ impl Simulation {
     }
 
     fn take_idle(&mut self) -> Option<(u64, u64)> {
-        let count = self.idle.len() as u64;
-        (count > 0).then(|| ()).map(|()| self.below(count) as usize).map(|index| self.idle.swap_remove(index))
+        if self.idle.is_empty() {
+            return None;
+        }
+        let index = self.below(self.idle.len() as u64) as usize;
+        Some(self.idle.swap_remove(index))
     }
 
     /// Begins a call in a thread.
