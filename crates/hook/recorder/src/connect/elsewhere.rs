@@ -29,6 +29,7 @@ const PATH_MAX: usize = 108;
 const ECONNREFUSED: Errno = Errno(111);
 const EAGAIN: Errno = Errno(11);
 const ENOENT: Errno = Errno(2);
+const EACCES: Errno = Errno(13);
 
 /// The path of the socket.
 static PATH: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
@@ -67,7 +68,7 @@ pub fn set_library(path: &[u8]) {
 /// to be gone, the error is one after which a later attempt may succeed.
 #[cold]
 pub(super) fn connect(address: &Address, timeout: &mut Timeout) -> Result<Socket, Errno> {
-    match connect_by_path(timeout) {
+    let refused = match connect_by_path(timeout) {
         Ok(socket) => {
             // A child of vfork(2) may be elsewhere without the program, whose memory it has.
             if !is_in_vfork_child() {
@@ -76,19 +77,19 @@ pub(super) fn connect(address: &Address, timeout: &mut Timeout) -> Result<Socket
             }
             return Ok(socket);
         }
-        // The socket is there, and nobody listens.
-        Err(ECONNREFUSED) => return Err(ECONNREFUSED),
-        // It cannot be seen from here, or there is no room.
-        Err(_) => {}
-    }
+        Err(error) => error,
+    };
     match branch() {
         Some(branch) if is_closed(branch.0) => Err(ECONNREFUSED),
         Some(branch) => connect_by_branch(branch.0, timeout),
+        // The socket is there, and nobody listens: its file outlives a recorder that is killed.
+        None if refused == ECONNREFUSED => Err(ECONNREFUSED),
         None if IS_ELSEWHERE.load(Ordering::Relaxed) => Err(EAGAIN),
         None => Err(ECONNREFUSED),
     }
 }
 
+/// Connects by path. The error is `ECONNREFUSED` only if nobody listens there.
 fn connect_by_path(timeout: &mut Timeout) -> Result<Socket, Errno> {
     let length = PATH_LENGTH.load(Ordering::Acquire);
     if length == 0 {
@@ -106,7 +107,8 @@ fn connect_by_path(timeout: &mut Timeout) -> Result<Socket, Errno> {
         // of the live array, which has as many: a path has less than `PATH_MAX`.
         unsafe { call(nr::CONNECT, [socket.0 as usize, bytes.as_ptr() as usize, length, 0, 0, 0]) }
     })?;
-    socket.check_peer()?;
+    // In a user namespace, the recorder's user may have no number.
+    socket.check_peer().map_err(|_| EACCES)?;
     Ok(socket)
 }
 
