@@ -17,24 +17,19 @@ fn own_memory_is_read_up_to_what_is_not_there() {
 #[test]
 fn pieces_are_read_up_to_where_nothing_is() {
     const PAGE: usize = 4096;
-    let pages = map_private(2 * PAGE).unwrap();
-    let at = |offset: usize| (pages as usize + offset) as u64;
-    // SAFETY: mapped above; the second page is unmapped, and both are used below only by
-    // address.
-    unsafe {
-        pages.add(PAGE - 8).cast::<u64>().write(7);
-        unmap(pages.add(PAGE), PAGE);
-    }
+    // No other thread can map anything where the guard is.
+    let page = map_guarded(PAGE, false).unwrap();
+    let at = |offset: usize| (page as usize + offset) as u64;
+    // SAFETY: mapped above, and used below only by address.
+    unsafe { page.add(PAGE - 8).cast::<u64>().write(7) };
     let mut words = [1_u64; 6];
     let pieces = [[at(PAGE - 8), 8], [at(PAGE - 16), 24], [at(0), 8]];
     // The range that extends past the end of the mapping is read up to that end.
     assert_eq!((read_own_pieces(&pieces, &mut words), words), (24, [7, 0, 7, 1, 1, 1]));
     assert_eq!(read_own_pieces(&pieces[..1], &mut words[..0]), 0);
     assert_eq!(read_own_pieces(&[[16, 8]], &mut words), 0);
-    // SAFETY: `unmap` asks for a range that was mapped and that nothing refers to. It is the
-    // first page of the mapping made above, whose second page is gone, and is not used
-    // afterwards.
-    unsafe { unmap(pages, PAGE) };
+    // SAFETY: `map_guarded` returned it for this length, and it is not used afterwards.
+    unsafe { unmap_guarded(page, PAGE) };
 }
 
 #[test]
