@@ -113,12 +113,13 @@ fn nothing_is_replaced_under_a_thread() {
     let (attachment, opened) = (program.attachment(), opened());
     let jump = opened.parts.jumps[0];
     let mut later = Modules::default();
+    let stubs: Vec<Range<u64>> = [STUBS].map(|start| start..start + 4096).into();
     assert_eq!(attachment.redirect(&opened, &mut later), 1);
     assert_eq!(program.bytes(ENTRY), REPLACED);
     // The stubs are there, and are known: they are unmapped at the end.
     assert_eq!(program.bytes(STUBS), THUNK.to_ne_bytes());
     let without = attachment.with(attachment.pid, &program.memory, &later);
-    assert_eq!((without.jumps.len(), without.mapped), (0, vec![STUBS..STUBS + 4096]));
+    assert_eq!((without.jumps.len(), without.mapped), (0, stubs.clone()));
 
     program.memory.write(Program::FLAG, &[1]).unwrap();
     // It may take some time until the thread has seen that.
@@ -127,7 +128,7 @@ fn nothing_is_replaced_under_a_thread() {
     assert_eq!(program.bytes(ENTRY), jump.jump);
     assert_eq!(later.redirected.len(), 1);
     let with = attachment.with(attachment.pid, &program.memory, &later);
-    assert_eq!((with.jumps, with.mapped), (vec![jump], vec![STUBS..STUBS + 4096]));
+    assert_eq!((with.jumps, with.mapped), (vec![jump], stubs));
 }
 
 /// The jumps of the attachment itself, of which some modules were closed since.
