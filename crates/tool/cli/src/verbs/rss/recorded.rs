@@ -71,7 +71,9 @@ fn not_recorded(process: u32) -> Failure {
 fn record_first(arguments: &Rss) -> Result<(PathBuf, ExitStatus)> {
     let program = arguments.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let path = format!("heapledger.{}.{}.hl", program.to_string_lossy(), std::process::id());
-    let words = ["record", "--quiet", "-o", &path, "--"].map(Into::into);
+    // The snapshots are what is asked for: they may take more time than they do by default.
+    let words = ["record", "--quiet", "--resident-every", "250ms", "--resident-exit", "10s", "-o", &path, "--"];
+    let words = words.map(Into::into);
     let words = words.into_iter().chain(arguments.command.iter().cloned());
     // The words are those of the verb itself, so that it has all its defaults.
     let matches = Record::augment_args(clap::Command::new("record")).try_get_matches_from(words);
