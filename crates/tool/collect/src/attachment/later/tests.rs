@@ -55,8 +55,16 @@ impl Program {
         let path = folder.path().join("program");
         fs::write(&path, file).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        let child = Command::new(&path).spawn().unwrap();
-        let memory = Arc::new(Memory::open(child.id()).unwrap());
+        let mut child = Command::new(&path).spawn().unwrap();
+        // The exec may be under way: until its end, the memory is still that of this process.
+        let memory = loop {
+            let memory = Memory::open(child.id()).unwrap();
+            if memory.read(BASE, &mut [0; 4]).is_ok() {
+                break Arc::new(memory);
+            }
+            assert!(child.try_wait().unwrap().is_none(), "it has ended");
+            std::thread::yield_now();
+        };
         let program = Program { child, memory, _folder: folder };
         while program.bytes(Program::FLAG + 1) == [0] {
             std::thread::yield_now();
