@@ -3,6 +3,7 @@
 pub(crate) mod json;
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::{Args as _, FromArgMatches as _};
 use heapledger_analysis::{
@@ -32,6 +33,8 @@ use crate::verbs::record;
 use crate::views::rows::row;
 use crate::views::table::limit;
 
+/// The time within which a recorder that does not make a snapshot is asked again.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The share of the kernel's peak that the highest snapshot must have, in percent.
 const NEAR_PEAK: u64 = 90;
 
@@ -89,7 +92,15 @@ fn record_first(arguments: &Rss) -> Result<(PathBuf, ExitStatus)> {
 pub(crate) fn snapshot_of(process: u32) -> Option<PathBuf> {
     let sessions = RunningSession::all().ok()?;
     let session = sessions.iter().find(|session| session.status.processes.contains(&process))?;
-    Some(session.ask(ControlRequest::Resident(process)).ok()?.output)
+    // The recorder may just be getting to know the program that the process runs.
+    let until = Instant::now() + SNAPSHOT_TIMEOUT;
+    loop {
+        match session.ask(ControlRequest::Resident(process)) {
+            Ok(status) => return Some(status.output),
+            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
+            Err(_) => return None,
+        }
+    }
 }
 
 /// Says that a snapshot of a process was written, and how to see it.
