@@ -186,7 +186,7 @@ fn pages_by_owner_and_by_age() {
     let text = heapledger(["heap-map", &recorded.pid, "--by", "owner"]).text();
     assert!(text.contains(" keep\n") && text.contains(" no live block\n"), "{text}");
     let svg = heapledger(["heap-map", &recorded.pid, "--by", "age", "--svg"]).text();
-    assert!(svg.contains(", no live block: "), "{svg}");
+    assert!(svg.contains(">no live block: "), "{svg}");
     recorded.end();
 }
 
