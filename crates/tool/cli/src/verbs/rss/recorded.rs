@@ -90,15 +90,17 @@ fn record_first(arguments: &Rss) -> Result<(PathBuf, ExitStatus)> {
 /// Has a snapshot of a process written into its recording. Returns the recording; `None` if the
 /// process is not being recorded, or cannot be read.
 pub(crate) fn snapshot_of(process: u32) -> Option<PathBuf> {
-    let sessions = RunningSession::all().ok()?;
-    let session = sessions.iter().find(|session| session.status.processes.contains(&process))?;
-    // The recorder may just be getting to know the program that the process runs.
     let until = Instant::now() + SNAPSHOT_TIMEOUT;
+    let mut was_found = false;
     loop {
-        match session.ask(ControlRequest::Resident(process)) {
-            Ok(status) => return Some(status.output),
-            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
-            Err(_) => return None,
+        let sessions = RunningSession::all().ok()?;
+        let session = sessions.iter().find(|session| session.status.processes.contains(&process));
+        was_found |= session.is_some();
+        // The recorder may just be getting to know the program that the process runs.
+        match session.map(|session| session.ask(ControlRequest::Resident(process))) {
+            Some(Ok(status)) => return Some(status.output),
+            _ if was_found && Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
+            _ => return None,
         }
     }
 }
