@@ -21,7 +21,7 @@ pub(crate) fn recorder_of(target: &str) -> Result<Option<u32>> {
 /// True if a process of a recording, or its file, has this name.
 pub(crate) fn is_meant(status: &Status, target: &str) -> bool {
     match target.parse::<u32>() {
-        Ok(pid) => [status.recorder, status.command].contains(&pid) || status.processes.contains(&pid),
+        Ok(pid) => status.recorder == pid || status.has_process(pid),
         Err(_) => is_output(&status.output, Path::new(target)),
     }
 }

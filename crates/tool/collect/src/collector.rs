@@ -108,9 +108,14 @@ impl Collector {
         self.images.pids()
     }
 
+    /// Returns the number of processes so far.
+    pub(crate) fn processes(&self) -> u32 {
+        self.images.processes()
+    }
+
     /// True if there has been any image.
     pub(crate) fn has_images(&self) -> bool {
-        self.images.processes() > 0
+        self.processes() > 0
     }
 
     /// Returns the number of images that have not ended.

@@ -195,6 +195,11 @@ pub struct Status {
 }
 
 impl Status {
+    /// True if a process is the recorded command, or another recorded process that has not ended.
+    pub fn has_process(&self, pid: u32) -> bool {
+        self.command == pid || self.processes.contains(&pid)
+    }
+
     fn to_text(&self) -> Vec<u8> {
         let mut text = String::new();
         let mut line = |name: &str, value: u64| _ = writeln!(text, "{name} {value}");
@@ -399,6 +404,15 @@ impl RunningSession {
         }
         running.sort_by_key(|running| running.status.recorder);
         Ok(running)
+    }
+
+    /// Returns the recording in progress that has a process; `None` if none has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`all`](RunningSession::all).
+    pub fn of_process(pid: u32) -> io::Result<Option<RunningSession>> {
+        Ok(RunningSession::all()?.into_iter().find(|running| running.status.has_process(pid)))
     }
 
     /// Makes a request. Returns the status after it.

@@ -304,7 +304,7 @@ impl<'a> Prepared<'a> {
             joined: None,
             started,
             costs,
-            reported: Reported { next_progress: Instant::now(), segments: 0, command_end: false },
+            reported: Reported { next_progress: Instant::now(), processes: 0, segments: 0, command_end: false },
             child_start_timeout: None,
         }
     }
@@ -355,6 +355,8 @@ struct Recorder<'a> {
 struct Reported {
     /// The time when the figures are to be reported next.
     next_progress: Instant,
+    /// The number of processes that the status knows of.
+    processes: u32,
     /// The number of complete files.
     segments: u32,
     /// True if the end of the command was reported.
@@ -425,15 +427,21 @@ impl Recorder<'_> {
     }
 
     fn report_progress(&mut self) {
-        if Instant::now() < self.reported.next_progress {
+        let is_due = Instant::now() >= self.reported.next_progress;
+        // Questions about a process come as soon as it is there.
+        let processes = self.collector.processes();
+        if !is_due && processes == self.reported.processes {
             return;
         }
-        self.reported.next_progress = Instant::now() + PROGRESS_INTERVAL;
+        self.reported.processes = processes;
         let totals = self.collector.totals();
         if let Some(control) = &self.control {
             control.update(totals, self.collector.pids(), self.output.path());
         }
-        (self.observer)(Progress::Running(totals));
+        if is_due {
+            self.reported.next_progress = Instant::now() + PROGRESS_INTERVAL;
+            (self.observer)(Progress::Running(totals));
+        }
     }
 
     /// Starts or stops recording if a signal has asked for it.

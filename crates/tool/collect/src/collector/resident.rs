@@ -177,9 +177,8 @@ impl Collector {
         {
             snapshot.time = snapshot.time.max(self.segment.begins());
             self.shared.writer.send(Job::Resident(made.image, Box::new(snapshot)));
-            if let Some(done) = made.done {
-                self.shared.writer.send(Job::Written(done));
-            }
+            // The requester reads the file: also its records of the process, and the stacks.
+            self.upkeep.saves.extend(made.done.map(|done| (0, done)));
         }
     }
 

@@ -42,8 +42,7 @@ pub(super) fn log_so_far(pid: u32, arguments: &Dmd) -> Result<Log> {
         let what = format_args!("cannot read the recording of process {pid}").to_string();
         Failure::caused(Exit::Unreadable, what, error).hint("`heapledger status` lists what is being recorded")
     };
-    let is_meant = |running: &RunningSession| running.status.processes.contains(&pid) || running.status.command == pid;
-    let recorder = RunningSession::all().map_err(cannot)?.into_iter().find(is_meant);
+    let recorder = RunningSession::of_process(pid).map_err(cannot)?;
     let recorder = recorder.ok_or(std::io::ErrorKind::NotFound.into()).map_err(cannot)?;
     let asked = recorder.ask(ControlRequest::Save).map_err(cannot)?;
     log_of(&Input::map(&asked.output)?, &[ProcessPattern::Pid(pid)], arguments.recording.at, arguments)

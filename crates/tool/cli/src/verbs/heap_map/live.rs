@@ -47,9 +47,7 @@ pub(super) fn pages(process: u32, by: By) -> Result<(ResidentMemory, HeapPages)>
         ))
     };
     let not_recorded = || unknown(format!("process {process} is not being recorded: its live blocks are not known"));
-    let sessions = RunningSession::all().unwrap_or_default();
-    let session = sessions.iter().find(|session| session.status.processes.contains(&process));
-    let session = session.ok_or_else(not_recorded)?;
+    let session = RunningSession::of_process(process).ok().flatten().ok_or_else(not_recorded)?;
     if session.status.sampling.is_some() {
         return Err(unknown(format!("a sample of process {process} is being recorded: most blocks are not known")));
     }

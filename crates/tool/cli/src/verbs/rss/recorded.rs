@@ -3,7 +3,6 @@
 pub(crate) mod json;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use clap::{Args as _, FromArgMatches as _};
 use heapledger_analysis::{
@@ -11,7 +10,7 @@ use heapledger_analysis::{
 };
 use heapledger_collect::{ControlRequest, RunningSession};
 use heapledger_core::Bytes;
-use heapledger_recording::{ExitStatus, ImageId, ResidentSnapshot, SnapshotCause, Time};
+use heapledger_recording::{ExitStatus, ImageId, Recording, ResidentSnapshot, SnapshotCause, Time};
 use heapledger_report_format::{Row, Tree};
 use heapledger_resident::{GlibcArena, GlibcHeap, PartKind, ResidentMemory, ResidentPart};
 
@@ -33,8 +32,6 @@ use crate::verbs::record;
 use crate::views::rows::row;
 use crate::views::table::limit;
 
-/// The time within which a recorder that does not make a snapshot is asked again.
-const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The share of the kernel's peak that the highest snapshot must have, in percent.
 const NEAR_PEAK: u64 = 90;
 
@@ -42,7 +39,8 @@ const NEAR_PEAK: u64 = 90;
 pub(crate) fn run_command(arguments: &Rss, out: &mut Output) -> Result<ExitStatus> {
     let (path, exit) = record_first(arguments)?;
     let input = Input::map(&path)?;
-    show(arguments, &input, &arguments.processes, arguments.at.unwrap_or(Moment::Peak), out)?;
+    let at = arguments.at.unwrap_or(Moment::Peak);
+    show(arguments, (&input, &input.open()?), &arguments.processes, at, out)?;
     Ok(exit)
 }
 
@@ -53,13 +51,15 @@ pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
             let path = snapshot_of(process).ok_or_else(|| not_recorded(process))?;
             let input = Input::map(&path)?;
             let processes = [ProcessPattern::Pid(process)];
-            show(arguments, &input, &processes, arguments.at.unwrap_or(Moment::End), out)
+            // It has no end yet, which is no reason for a warning.
+            let recording = input.recording()?;
+            show(arguments, (&input, &recording), &processes, arguments.at.unwrap_or(Moment::End), out)
         }
         None => {
             let file = arguments.recording();
             let input = Input::find(file.map(|file| &**file))?;
             let at = arguments.at.or(file.and_then(|file| file.at)).unwrap_or(Moment::Peak);
-            show(arguments, &input, &arguments.processes, at, out)
+            show(arguments, (&input, &input.open()?), &arguments.processes, at, out)
         }
     }
 }
@@ -90,19 +90,8 @@ fn record_first(arguments: &Rss) -> Result<(PathBuf, ExitStatus)> {
 /// Has a snapshot of a process written into its recording. Returns the recording; `None` if the
 /// process is not being recorded, or cannot be read.
 pub(crate) fn snapshot_of(process: u32) -> Option<PathBuf> {
-    let until = Instant::now() + SNAPSHOT_TIMEOUT;
-    let mut was_found = false;
-    loop {
-        let sessions = RunningSession::all().ok()?;
-        let session = sessions.iter().find(|session| session.status.processes.contains(&process));
-        was_found |= session.is_some();
-        // The recorder may just be getting to know the program that the process runs.
-        match session.map(|session| session.ask(ControlRequest::Resident(process))) {
-            Some(Ok(status)) => return Some(status.output),
-            _ if was_found && Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
-            _ => return None,
-        }
-    }
+    let session = RunningSession::of_process(process).ok()??;
+    Some(session.ask(ControlRequest::Resident(process)).ok()?.output)
 }
 
 /// Says that a snapshot of a process was written, and how to see it.
@@ -123,14 +112,19 @@ pub(crate) struct Chosen<'s> {
     pub(crate) resident_max: Bytes,
 }
 
-fn show(arguments: &Rss, input: &Input, processes: &[ProcessPattern], at: Moment, out: &mut Output) -> Result<()> {
-    let recording = input.open()?;
+fn show(
+    arguments: &Rss,
+    (input, recording): (&Input, &Recording<'_>),
+    processes: &[ProcessPattern],
+    at: Moment,
+    out: &mut Output,
+) -> Result<()> {
     if let Some(output) = &arguments.output {
         out.direct(output, arguments.force, &[&input.path])?;
     }
     let filter = Filter { processes: processes.to_vec(), ..Filter::default() };
     let selection = Selection { filter, ..Selection::default() };
-    let mut question = Question::new(input, &recording, &arguments.symbols, selection, Metric::Bytes);
+    let mut question = Question::new(input, recording, &arguments.symbols, selection, Metric::Bytes);
     let all = question.answer(|names, selection, _| ImageSnapshots::load(names, &selection.filter))?;
     input.warn_of(&all.damage);
     let chosen = choose(&question, &all, at).ok_or_else(|| without_snapshot(input, &all, at))?;
