@@ -27,6 +27,9 @@ const SHARE: u32 = 100;
 const MOVE_MAX: u64 = 10_000_000_000;
 /// The time by which stamps and the clock of readings may differ.
 const SLACK: u64 = 1_000_000;
+/// The time by which a call may be stamped later than it was made: its thread may have to wait for
+/// a processor in between.
+const STAMP_DELAY: u64 = 100_000_000;
 
 /// An image whose first mappings are not known yet.
 #[derive(Debug)]
@@ -115,7 +118,7 @@ impl Mappings {
             let found = opening.found.take().map(|(regions, _)| regions);
             self.open(found, shared);
         }
-        if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.end.0.saturating_add(SLACK) < time.0) {
+        if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.end.0.saturating_add(STAMP_DELAY) < time.0) {
             self.compare(snapshot, shared);
         }
     }
