@@ -14,7 +14,7 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// Those of the stream.
+    /// The errors of the stream.
     pub fn write(&self, output: impl Write) -> io::Result<()> {
         let writer = Writer { log: self, output: BufWriter::new(output), keys: Keys::new(self), owed: 0.0 };
         writer.write()

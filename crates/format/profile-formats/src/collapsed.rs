@@ -77,7 +77,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         self.0.iter().try_for_each(|(stack, figure)| writeln!(out, "{stack} {figure}"))
     }
@@ -87,7 +87,7 @@ impl Lines {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     Lines::of(profile).write(out)
 }

@@ -69,7 +69,7 @@ struct Point {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut ftbl = vec!["[root]".to_owned()];
     let mut numbers: HashMap<String, usize> = HashMap::new();

@@ -13,7 +13,7 @@ pub trait EventWriter {
     ///
     /// # Errors
     ///
-    /// Those of the output.
+    /// The errors of the output.
     fn event(&mut self, profile: &Profile, event: &Event) -> io::Result<()>;
 
     /// Notes that, since its latest event, a thread has allocated or freed blocks that are not
@@ -21,7 +21,7 @@ pub trait EventWriter {
     ///
     /// # Errors
     ///
-    /// Those of the output.
+    /// The errors of the output.
     fn interrupted(&mut self, profile: &Profile, process: usize, thread: u32) -> io::Result<()> {
         let _ = (profile, process, thread);
         Ok(())
@@ -31,7 +31,7 @@ pub trait EventWriter {
     ///
     /// # Errors
     ///
-    /// Those of the output.
+    /// The errors of the output.
     fn finish(&mut self, profile: &Profile) -> io::Result<()>;
 
     /// Returns a sentence for people about data that had to be merged.

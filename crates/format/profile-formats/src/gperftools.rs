@@ -29,7 +29,7 @@ struct Row {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let moved = apart(&profile.modules);
     let mut rows: Vec<(Vec<u64>, Row)> = Vec::new();

@@ -48,7 +48,7 @@ struct Sample {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let nodes = tree(profile);
     out.write_all(b"{\"head\":")?;

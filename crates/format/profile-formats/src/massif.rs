@@ -40,7 +40,7 @@ const THRESHOLD: u64 = 100;
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let text = |text: &str| cleared(text);
     for comment in &profile.comments {

@@ -29,7 +29,7 @@ const BUILD_ID_KEY: &str = "process.executable.build_id.gnu";
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     write_of(profile, &[], out)
 }
@@ -38,7 +38,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_of(profile: &Profile, resource: &[(&str, &str)], out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&Builder::new().data(profile, resource).encode_to_vec())
 }

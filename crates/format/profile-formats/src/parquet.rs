@@ -104,7 +104,7 @@ const ROWS_PER_BATCH: usize = 1 << 10;
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let file = file(profile).map_err(io::Error::other)?;
     out.write_all(&file)

@@ -41,7 +41,7 @@ const SAMPLES: usize = 10_000;
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut builder = Builder::default();
     let samples = builder.samples(profile);

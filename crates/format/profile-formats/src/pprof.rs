@@ -37,7 +37,7 @@ const AMOUNTS: Known = Known { allocated: true, live: true, ..Known::NONE };
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     write_change(profile, &[], out)
 }
@@ -47,7 +47,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_change(profile: &Profile, before: &[Sample], out: &mut dyn Write) -> io::Result<()> {
     let message = Builder::default().profile(profile, before).encode_to_vec();
     let mut compressed = GzEncoder::new(out, Compression::default());

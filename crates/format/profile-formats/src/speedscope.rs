@@ -64,7 +64,7 @@ struct Sampled<'s> {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut frames = Vec::new();
     let mut numbers: HashMap<Frame, usize> = HashMap::new();

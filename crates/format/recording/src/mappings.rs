@@ -109,6 +109,15 @@ const PROTECTED: u8 = 4;
 const ADVISED: u8 = 5;
 
 impl MappingEvent {
+    /// Returns the text that names what the event maps: the path of a file, or the name that
+    /// `/proc/PID/maps` has in its place. `None` without one, and if the event maps nothing.
+    pub fn file(&self) -> Option<TextId> {
+        match self.change {
+            MappingChange::Mapped { file, .. } => Some(file).filter(|file| *file != TextId::UNKNOWN),
+            _ => None,
+        }
+    }
+
     fn to_row(self) -> [u64; 14] {
         let MappingEvent { time, thread, stack, call, serial, start, bytes, change } = self;
         let thread = thread.map_or(0, |thread| u64::from(thread.0) + 1);

@@ -1,5 +1,6 @@
 //! Opening a recording: whole, truncated or damaged.
 
+use std::collections::BTreeSet;
 use std::mem::size_of;
 use std::ops::Range;
 use std::sync::Arc;
@@ -293,6 +294,13 @@ impl<'a> Recording<'a> {
             });
             events.into_iter().map(Ok).chain(read.err().map(|damage| Err(RecordingError::Damaged(damage))))
         })
+    }
+
+    /// Returns the texts that name what was mapped in any image ([`MappingEvent::file`]). Reads all
+    /// changes of mappings; those in damaged chunks are left out.
+    pub fn mapped_files(&self) -> BTreeSet<TextId> {
+        let events = self.images().iter().flat_map(|start| self.mapping_events(start.image)).flatten();
+        events.filter_map(|event| event.file()).collect()
     }
 
     /// True if changes of mappings were recorded, in any image.

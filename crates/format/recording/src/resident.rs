@@ -101,7 +101,7 @@ pub struct ResidentFigures {
     /// The number of resident pages in heaps: those of known allocators, and mappings that have a
     /// live block.
     pub heap_pages: u64,
-    /// Those of them with live bytes, by their fill: less than a quarter, less than a half, less
+    /// The heap pages with live bytes, by their fill: less than a quarter, less than a half, less
     /// than three quarters, more.
     pub pages_by_fill: [u64; 4],
     /// The number of resident pages that are not full and have exactly one live block, or a part of

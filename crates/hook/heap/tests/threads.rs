@@ -135,7 +135,7 @@ fn thousands_of_threads_need_no_more_memory_than_a_few() {
     let before = heap::statistics().run_bytes;
     let last = burst(20, 100);
     let after = heap::statistics().run_bytes;
-    // Of each burst, 20 KiB are live afterwards, in 45 classes. Heaps that keep the runs of their
+    // After each burst, 20 KiB of it are live, in 45 classes. Heaps that keep the runs of their
     // threads would have some hundred more runs after each burst: 200 MiB and more. How many there
     // are depends on when the threads run: up to 26 MB were seen on a machine with much other work.
     println!("{before} bytes of runs after one burst, {after} after twenty");

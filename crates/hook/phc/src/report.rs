@@ -181,7 +181,7 @@ impl PhcReport {
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// The errors of the writer.
     pub fn write_lines(&self, out: &mut dyn Write) -> fmt::Result {
         let PhcReport { error, address, access, at, lookup } = *self;
         writeln!(out, "report\nError={}\nAddress={address}\nAccess={}", error.name(), access.name())?;

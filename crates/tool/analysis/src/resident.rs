@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_recording::{Damage, ImageId, Recording, ResidentSnapshot, SnapshotSite, Time};
+use heapledger_resident::{HeapUse, PartGroup, PartKind};
 
 use crate::amount::Amount;
 use crate::error::Error;
@@ -110,8 +111,10 @@ pub enum ResidentBand {
     BesideBlocks,
     /// The free memory of allocators.
     Free,
-    /// The bookkeeping of allocators, and heaps that could not be walked.
+    /// The bookkeeping of allocators.
     Bookkeeping,
+    /// Parts of heaps that could not be walked: in use, free or bookkeeping.
+    Unread,
     /// Private memory without a known allocator, beside live blocks in it.
     Private,
     /// Stacks.
@@ -124,11 +127,12 @@ pub enum ResidentBand {
 
 impl ResidentBand {
     /// All of them, in the order in which they are stacked.
-    pub const ALL: [ResidentBand; 8] = [
+    pub const ALL: [ResidentBand; 9] = [
         ResidentBand::LiveBlocks,
         ResidentBand::BesideBlocks,
         ResidentBand::Free,
         ResidentBand::Bookkeeping,
+        ResidentBand::Unread,
         ResidentBand::Private,
         ResidentBand::Stacks,
         ResidentBand::Files,
@@ -142,6 +146,7 @@ impl ResidentBand {
             ResidentBand::BesideBlocks => "in use, beside live blocks",
             ResidentBand::Free => "free memory of allocators",
             ResidentBand::Bookkeeping => "bookkeeping of allocators",
+            ResidentBand::Unread => "heaps that could not be walked",
             ResidentBand::Private => "other private memory",
             ResidentBand::Stacks => "stacks",
             ResidentBand::Files => "files",
@@ -151,15 +156,17 @@ impl ResidentBand {
 
     /// Returns the band that a kind of part is in, apart from its live blocks.
     fn of_kind(kind: &str) -> ResidentBand {
-        // Kinds of allocators are ALLOCATOR-STATE.
-        match kind.rsplit_once('-').map_or(kind, |(_, state)| state) {
-            "used" | "mapped" => ResidentBand::BesideBlocks,
-            "cached" | "fast" | "free" | "top" | "unused" | "dirty" | "lazy" | "returned" => ResidentBand::Free,
-            "bookkeeping" | "unread" => ResidentBand::Bookkeeping,
-            "stack" => ResidentBand::Stacks,
-            "file" => ResidentBand::Files,
-            "shared" | "kernel" => ResidentBand::Shared,
-            _ => ResidentBand::Private,
+        // A kind of a later version is private memory of that name.
+        let Some(kind) = PartKind::from_word(kind) else { return ResidentBand::Private };
+        match kind.group() {
+            PartGroup::Heap(_, HeapUse::Used) => ResidentBand::BesideBlocks,
+            PartGroup::Heap(_, HeapUse::Free) => ResidentBand::Free,
+            PartGroup::Heap(_, HeapUse::Bookkeeping) => ResidentBand::Bookkeeping,
+            PartGroup::Heap(_, HeapUse::Unread) => ResidentBand::Unread,
+            PartGroup::Private => ResidentBand::Private,
+            PartGroup::Stacks => ResidentBand::Stacks,
+            PartGroup::Files => ResidentBand::Files,
+            PartGroup::Shared | PartGroup::Kernel => ResidentBand::Shared,
         }
     }
 }
@@ -236,5 +243,22 @@ mod tests {
             (ResidentBand::Files, vec![0, 5, 5, 0, 0]),
         ];
         assert_eq!(bands, expected);
+    }
+
+    #[test]
+    fn kinds_are_in_the_bands_of_their_groups() {
+        let bands = [
+            ("allocator-used", ResidentBand::BesideBlocks),
+            ("heapledger-unused", ResidentBand::Free),
+            ("allocator-bookkeeping", ResidentBand::Bookkeeping),
+            ("glibc-unread", ResidentBand::Unread),
+            ("allocator-unread", ResidentBand::Unread),
+            ("kernel", ResidentBand::Shared),
+            // No version has this kind.
+            ("glibc-pinned", ResidentBand::Private),
+        ];
+        for (kind, band) in bands {
+            assert_eq!(ResidentBand::of_kind(kind), band, "{kind}");
+        }
     }
 }

@@ -540,7 +540,7 @@ codes_with_recordings! { before {
     ResidentDenied = 117 {
         cause: "The kernel shows `/proc/PID/smaps`, `pagemap` and `mem` to those who may debug the process. See HL0103.",
         consequence: "Nothing is shown, and the process goes on as it was.",
-        remedy: "`sudo heapledger rss PID`; in a container, start it with `--cap-add SYS_PTRACE`, or run the command on the host.",
+        remedy: "`sudo heapledger rss PID` (or `heap-map PID`); in a container, start it with `--cap-add SYS_PTRACE`, or run the command on the host.",
     }
     /// A part of the heap could not be walked
     HeapUnread = 118 {

@@ -3,6 +3,7 @@
 
 pub(crate) mod amounts;
 pub(crate) mod document;
+pub(crate) mod group;
 pub(crate) mod names;
 pub(crate) mod parts;
 pub(crate) mod recording;

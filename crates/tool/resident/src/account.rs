@@ -25,7 +25,7 @@ use crate::zeroes;
 
 mod kind;
 
-pub use self::kind::PartKind;
+pub use self::kind::{HeapOwner, HeapUse, PartGroup, PartKind};
 
 /// The number of times that a process is read whose heap changes meanwhile.
 const TRIES: usize = 3;

@@ -50,7 +50,7 @@ pub struct BlockFold {
     /// The resident pages of heaps: those of known allocators, and of mappings that have a live
     /// block.
     pub heap_pages: u64,
-    /// Those of them with live bytes: less than a quarter full, less than a half, less than three
+    /// The heap pages with live bytes: less than a quarter full, less than a half, less than three
     /// quarters, more.
     pub pages_by_fill: [u64; 4],
     /// The resident pages that are not full and have one live block.

@@ -123,7 +123,7 @@ pub struct GlibcHeap {
     pub(crate) ranges: Vec<Range<u64>>,
     /// The pages of the heaps, by arena and by address.
     pub(crate) fills: Vec<HeapFills>,
-    /// Those of blocks with a mapping of their own, ascending.
+    /// The addresses of blocks with a mapping of their own, ascending.
     pub(crate) mapped_ranges: Vec<Range<u64>>,
 }
 

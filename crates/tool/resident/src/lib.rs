@@ -28,7 +28,7 @@ mod threads;
 mod zero_frames;
 mod zeroes;
 
-pub use self::account::{PartKind, ResidentMemory, ResidentPart};
+pub use self::account::{HeapOwner, HeapUse, PartGroup, PartKind, ResidentMemory, ResidentPart};
 pub use self::advice::{ResidentAdvice, ResidentFinding};
 pub use self::allocators::{Allocator, AllocatorHeap};
 pub use self::error::{HeapMapError, ResidentError, Result};

@@ -146,7 +146,7 @@ impl Filling<'_> {
 
     fn add_glibc(&mut self, glibc: &GlibcHeap) {
         const NAME: &str = "glibc's malloc";
-        // Those without a page keep their place among the rows.
+        // Arenas without a page keep their place among the rows.
         for (arena, of) in glibc.arenas.iter().enumerate() {
             self.group((GLIBC, arena as u64), NAME, || of.name());
         }

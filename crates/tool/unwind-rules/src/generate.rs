@@ -179,7 +179,7 @@ struct Functions {
     references: BTreeSet<u64>,
     /// The functions that were followed; `None` if something in them is contradictory.
     followed: BTreeMap<u64, Option<Function>>,
-    /// Those that never return, to which nothing has led yet that only leads to functions.
+    /// The functions that never return, to which nothing has led yet that only leads to functions.
     doubtful: HashSet<u64>,
     /// The number of instructions that may still be looked at.
     budget: Cell<u64>,

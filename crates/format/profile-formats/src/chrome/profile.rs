@@ -30,7 +30,7 @@ pub(super) const MAIN_HEAP: &str = "malloc";
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write, heaps: HeapFormat) -> io::Result<()> {
     let mut trace = Trace::begin(out, heaps)?;
     for (number, moment) in moments(profile).iter().enumerate() {

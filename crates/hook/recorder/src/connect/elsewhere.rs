@@ -134,7 +134,8 @@ fn keep_branch(address: &Address, timeout: &mut Timeout) {
 fn branch() -> Option<Socket> {
     let branch = BRANCH.load(Ordering::Acquire);
     let identity = [0, 1].map(|index| BRANCH_IDENTITY.get(index).map_or(0, |part| part.load(Ordering::Relaxed)));
-    // Of another file nothing is duplicated: closing the copy would give up the program's locks.
+    // A descriptor of another file is not duplicated: closing the copy would give up the
+    // program's locks.
     if branch < 0 || sys::identity_of(branch) != Some(identity) {
         return None;
     }

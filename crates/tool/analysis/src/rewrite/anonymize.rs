@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use heapledger_recording::{
-    ChunkKind, Damage, Departure, Footer, ImageCounts, ImageStart, ImportedLocation, MappingChange, Module, Node,
-    NodeKind, Record, Recording, RecordingError, ResidentEncoder, Session, StampText, Text, TextId, Thread,
+    ChunkKind, Damage, Departure, Footer, ImageCounts, ImageStart, ImportedLocation, Module, Node, NodeKind, Record,
+    Recording, RecordingError, ResidentEncoder, Session, StampText, Text, TextId, Thread,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -127,11 +127,13 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
         Record::Module(Module { module: module.module, path: names.path(&module.path), build_id })
     }));
     let (values, stamps) = (values(recording), texts_of(recording, NodeKind::Stamp));
-    let (files, values_of_scopes) = (mapped_files(recording), texts_of(recording, NodeKind::Value));
+    let (files, values_of_scopes) = (recording.mapped_files(), texts_of(recording, NodeKind::Value));
     records.extend(recording.texts().iter().map(|text| {
         let is_value = values.contains(&text.text);
         let is_stamp = !is_value && stamps.contains(&text.text);
-        let is_file = files.contains(&text.text) && !values_of_scopes.contains(&text.text) && !is_stamp;
+        // A name that the program gave to its memory is no path.
+        let is_path = files.contains(&text.text) && !text.bytes.starts_with(b"[anon");
+        let is_file = is_path && !values_of_scopes.contains(&text.text) && !is_stamp;
         let bytes = match (is_stamp, is_file) {
             (true, _) => names.stamp(&text.stamp()),
             (_, true) => names.path(&text.bytes),
@@ -191,18 +193,6 @@ fn texts_of(recording: &Recording<'_>, kind: NodeKind) -> HashSet<TextId> {
         }
     }
     texts
-}
-
-/// Returns the texts that are paths of mapped files. Names that the program gave to its mappings
-/// are not among them.
-fn mapped_files(recording: &Recording<'_>) -> HashSet<TextId> {
-    let events = recording.images().iter().flat_map(|start| recording.mapping_events(start.image)).flatten();
-    let files = events.filter_map(|event| match event.change {
-        MappingChange::Mapped { file, .. } => Some(file),
-        _ => None,
-    });
-    let is_named = |file: &TextId| recording.text(*file).is_some_and(|text| text.bytes.starts_with(b"[anon"));
-    files.filter(|file| !is_named(file)).collect()
 }
 
 fn is_system(path: &[u8]) -> bool {

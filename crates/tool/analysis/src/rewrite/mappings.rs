@@ -77,13 +77,5 @@ pub(super) fn of_part(events: Vec<MappingEvent>, part: &RangeInclusive<Time>) ->
     carried.chain(within.copied()).collect()
 }
 
-/// Returns the texts that are names of mapped files.
-pub(super) fn files(events: &[MappingEvent]) -> impl Iterator<Item = TextId> + '_ {
-    events.iter().filter_map(|event| match event.change {
-        MappingChange::Mapped { file, .. } if file != TextId::UNKNOWN => Some(file),
-        _ => None,
-    })
-}
-
 #[cfg(test)]
 mod tests;

@@ -435,7 +435,7 @@ impl<'r, 'a> Trimmer<'r, 'a> {
         let events = mappings::all(self.recording, self.start.image, &mut self.damage);
         let events = mappings::of_part(events, &(self.from..=self.to));
         self.stacks.extend(events.iter().map(|event| event.stack));
-        self.texts.extend(mappings::files(&events));
+        self.texts.extend(events.iter().filter_map(MappingEvent::file));
         events
     }
 

@@ -48,16 +48,16 @@ pub(crate) struct Rss {
     #[arg(conflicts_with = "command", value_parser = PathBufValueParser::new().try_map(Named::parse))]
     target: Option<Named>,
 
-    /// Of a recording: the moment, peak (of resident memory), end, or a time such as 1.5s
+    /// The moment of a recording: peak (of resident memory), end, or a time such as 1.5s
     #[arg(long, value_name = "WHEN", value_parser = moment, help_heading = "What to show")]
     pub(crate) at: Option<Moment>,
 
-    /// Of a recording: what live blocks are summed up by [default: owner]
+    /// The property by which the live blocks of a recording are summed up [default: owner]
     #[arg(long, value_name = "WHAT", help_heading = "What to show")]
     pub(crate) by: Option<By>,
 
-    /// Of a recording: the process, by its pid or a pattern of its program's name [default: the
-    /// one with the most resident memory]
+    /// The process of a recording, by its pid or a pattern of its program's name [default: the one
+    /// with the most resident memory]
     #[arg(short, long = "process", value_name = "PROCESS", value_parser = process, help_heading = "What to show")]
     pub(crate) processes: Vec<ProcessPattern>,
 

@@ -27,6 +27,12 @@ impl Labels<'_, '_> {
         }
     }
 
+    /// Returns the useful frames of a stack, for JSON, innermost first.
+    pub(crate) fn stack(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<FrameJson> {
+        let frames = self.names.useful_frames(stacks, stack);
+        frames.iter().map(|frame| self.frame(frame)).collect()
+    }
+
     fn scope(&self, scope: Scope) -> ScopeJson {
         ScopeJson { name: self.names.text(scope.name), value: scope.value.map(|value| self.names.text(value)) }
     }

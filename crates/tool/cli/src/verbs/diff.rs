@@ -17,9 +17,9 @@ use crate::format::count;
 use crate::input::Input;
 use crate::json::amounts::{AmountJson, RateJson, rates_json};
 use crate::json::document::Document;
-use crate::json::names::{FrameJson, GroupNameJson, OwnerJson};
+use crate::json::group::GroupJson;
+use crate::json::names::FrameJson;
 use crate::json::selection::SelectionJson;
-use crate::json::table::{module_and_frame, type_of};
 use crate::label::Labels;
 use crate::messages::notify;
 use crate::output::Output;
@@ -317,8 +317,8 @@ impl Comparison<'_, '_> {
             before: AmountJson::new(&it.before, moments[0]),
             after: AmountJson::new(&it.after, moments[1]),
             group: match (&it.rank_after, &it.rank_before) {
-                (Some(rank), _) => Some(GroupJson::new(&mut self.after.labels, &self.profiles[1], rank)),
-                (None, Some(rank)) => Some(GroupJson::new(&mut self.before.labels, &self.profiles[0], rank)),
+                (Some(rank), _) => Some(LargestJson::new(&mut self.after.labels, &self.profiles[1], rank)),
+                (None, Some(rank)) => Some(LargestJson::new(&mut self.before.labels, &self.profiles[0], rank)),
                 (None, None) => None,
             },
         });
@@ -452,6 +452,7 @@ struct SideJson {
     sampling: Vec<RateJson>,
 }
 
+/// A group that differs, for JSON.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct RowJson {
@@ -463,41 +464,22 @@ struct RowJson {
     after: AmountJson,
     /// The group as the second recording has it, or as the first has it if it is only there.
     #[serde(flatten)]
-    group: Option<GroupJson>,
+    group: Option<LargestJson>,
 }
 
+/// A group with the stack of its largest site, for JSON.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct GroupJson {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    module: Option<String>,
-    /// The full name of the type.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    type_name: Option<String>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    frame: Option<FrameJson>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    owner: Option<OwnerJson>,
+struct LargestJson {
     #[serde(flatten)]
-    declared: GroupNameJson,
+    group: GroupJson,
     /// The stack of the site that holds the most, innermost first.
     stack: Vec<FrameJson>,
 }
 
-impl GroupJson {
-    fn new(labels: &mut Labels<'_, '_>, profile: &Profile, rank: &Rank) -> GroupJson {
-        let stack = labels.names.useful_frames(&profile.stacks, rank.largest);
-        let (module, frame) = module_and_frame(labels, rank);
-        let owner = frame.is_some().then(|| OwnerJson::new(labels, &profile.stacks, rank.largest));
-        let declared = GroupNameJson::new(labels, &profile.stacks, rank.key);
-        let type_name = type_of(labels, rank);
-        GroupJson {
-            module,
-            type_name,
-            frame,
-            owner,
-            declared,
-            stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
-        }
+impl LargestJson {
+    fn new(labels: &mut Labels<'_, '_>, profile: &Profile, rank: &Rank) -> LargestJson {
+        let group = GroupJson::new(labels, &profile.stacks, rank);
+        LargestJson { group, stack: labels.stack(&profile.stacks, rank.largest) }
     }
 }

@@ -6,7 +6,7 @@ mod pages_json;
 mod picture;
 
 use heapledger_report_format::{Row, Tree, escape};
-use heapledger_resident::{Chunk, HeapMap, HeapMapError, HeapPages, ResidentMemory, Run, Slice};
+use heapledger_resident::{Chunk, HeapMap, HeapMapError, HeapPages, ResidentError, ResidentMemory, Run, Slice};
 
 pub(crate) use self::json::HeapMapJson;
 pub(crate) use self::pages_json::{HeapPagesJson, PageUseJson};
@@ -16,10 +16,11 @@ use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, counted, percent};
-use crate::json::document::Form;
+use crate::json::document::{Document, Form};
 use crate::output::Output;
-use crate::verbs::rss;
+use crate::verbs::rss::{self, Obstacle};
 use crate::views::heap_pages;
+use crate::views::table::limit;
 
 pub(crate) fn run(arguments: &HeapMapOf, out: &mut Output) -> Result<()> {
     let process = arguments.process;
@@ -33,26 +34,23 @@ pub(crate) fn run(arguments: &HeapMapOf, out: &mut Output) -> Result<()> {
         return show_pages(arguments, &memory, &heap, out);
     }
     let map = match (arguments.by, HeapMap::of_process(process)) {
-        (Some(MapBy::Arena), _) | (None, Err(HeapMapError::NoAllocator(_))) => return run_by_page(arguments, out),
+        (Some(MapBy::Arena), _) | (None, Err(HeapMapError::NoAllocator(_))) => {
+            let (memory, heap) = pages(process)?;
+            return show_pages(arguments, &memory, &heap, out);
+        }
         (_, map) => map.map_err(failure)?,
     };
-    if let Some(path) = &arguments.output {
-        out.direct(path, arguments.force, &[])?;
-    }
-    if arguments.json {
-        return out.document(&HeapMapJson::new(process, &map), Form::Json);
-    }
-    let shown = if arguments.rows == 0 { usize::MAX } else { arguments.rows };
-    if arguments.svg {
-        return Ok(picture::draw(process, &map, shown, out.stream())?);
-    }
-    print(process, &map, shown, out)
+    let forms = Forms {
+        document: &|| HeapMapJson::new(process, &map),
+        draw: &|shown, out| Ok(picture::draw(process, &map, shown, out.stream())?),
+        print: &|shown, out| print(process, &map, shown, out),
+    };
+    show(arguments, &forms, out)
 }
 
-/// Shows the heaps of a process page by page.
-fn run_by_page(arguments: &HeapMapOf, out: &mut Output) -> Result<()> {
-    let process = arguments.process;
-    let memory = ResidentMemory::of_process_by_page(process).map_err(rss::failure)?;
+/// Returns the pages of a process's heaps, and all that its account has.
+fn pages(process: u32) -> Result<(ResidentMemory, HeapPages)> {
+    let memory = ResidentMemory::of_process_by_page(process).map_err(denied)?;
     let heap = memory.heap_pages().ok_or_else(|| {
         let text = format!("process {process} has no heap of an allocator that is known");
         let hint = format!("heapledger rss {process} shows all of its memory");
@@ -60,44 +58,58 @@ fn run_by_page(arguments: &HeapMapOf, out: &mut Output) -> Result<()> {
     })?;
     rss::warn_of_unread(&memory);
     rss::warn_of_layouts(&memory);
-    show_pages(arguments, &memory, &heap, out)
+    Ok((memory, heap))
 }
 
 fn show_pages(arguments: &HeapMapOf, memory: &ResidentMemory, heap: &HeapPages, out: &mut Output) -> Result<()> {
     let process = arguments.process;
+    let of = format!("process {process} ({})", escape(&memory.command));
+    let forms = Forms {
+        document: &|| HeapPagesJson::new(process, heap),
+        draw: &|shown, out| Ok(heap_pages::draw(heap, &of, shown, out.stream())?),
+        print: &|shown, out| heap_pages::print(heap, &of, shown, out),
+    };
+    show(arguments, &forms, out)
+}
+
+/// Writes a map with at most so many rows.
+type Write<'f> = &'f dyn Fn(usize, &mut Output) -> Result<()>;
+
+/// The forms in which a map can be shown.
+struct Forms<'f, D> {
+    document: &'f dyn Fn() -> D,
+    draw: Write<'f>,
+    print: Write<'f>,
+}
+
+/// Shows a map in the form that was asked for.
+fn show<D: Document>(arguments: &HeapMapOf, forms: &Forms<'_, D>, out: &mut Output) -> Result<()> {
     if let Some(path) = &arguments.output {
         out.direct(path, arguments.force, &[])?;
     }
     if arguments.json {
-        return out.document(&HeapPagesJson::new(process, heap), Form::Json);
+        return out.document(&(forms.document)(), Form::Json);
     }
-    let shown = if arguments.rows == 0 { usize::MAX } else { arguments.rows };
-    let of = format!("process {process} ({})", escape(&memory.command));
-    if arguments.svg {
-        return Ok(heap_pages::draw(heap, &of, shown, out.stream())?);
-    }
-    heap_pages::print(heap, &of, shown, out)
+    let write = if arguments.svg { forms.draw } else { forms.print };
+    write(limit(arguments.rows), out)
+}
+
+/// Returns the failure of reading the resident memory of the process.
+fn denied(error: ResidentError) -> Failure {
+    rss::failure("heap-map", error)
 }
 
 fn failure(error: HeapMapError) -> Failure {
-    let hint = match error {
-        HeapMapError::NoProcess(_) => Some("`pgrep NAME` tells the numbers of the processes of a name"),
-        HeapMapError::NotAllowed(_) => {
-            Some("sudo heapledger heap-map PID; or allow debuggers: sudo sysctl kernel.yama.ptrace_scope=0")
+    let obstacle = match error {
+        HeapMapError::NoProcess(_) => Some(Obstacle::NoProcess),
+        HeapMapError::NotAllowed(_) => Some(Obstacle::NotAllowed),
+        HeapMapError::NoAllocator(_) => {
+            let hint = "heapledger heap-map PID --by arena shows the pages of other allocators";
+            return Failure::from_error(Exit::Unreadable, error).code(Code::OtherAllocator).hint(hint);
         }
-        HeapMapError::NoAllocator(_) => Some("heapledger heap-map PID --by arena shows the pages of other allocators"),
         _ => None,
     };
-    let code = matches!(error, HeapMapError::NoAllocator(_)).then_some(Code::OtherAllocator);
-    let failure = Failure::from_error(Exit::Unreadable, error);
-    let failure = match code {
-        Some(code) => failure.code(code),
-        None => failure,
-    };
-    match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
+    rss::unreadable("heap-map", error, obstacle)
 }
 
 fn print(process: u32, map: &HeapMap, shown: usize, out: &mut Output) -> Result<()> {

@@ -2,13 +2,12 @@
 
 mod mismatch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heapledger_analysis::{AllocatorEventKind, Purge, allocator_event};
 use heapledger_recording::{
-    Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, MappingChange, ModuleId, NodeKind, Recording, Text,
-    TextId, Thread,
+    Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, NodeKind, Recording, Text, TextId, Thread,
 };
 use heapledger_report_format::{Row, Tree};
 use heapledger_symbols::BuildId;
@@ -326,21 +325,11 @@ fn texts<'r>(recording: &'r Recording<'_>) -> Vec<(&'r Text, [bool; 4])> {
         }
     }
     let used = |text: &'r Text| (text, uses.get(&text.text).copied().unwrap_or_default());
-    let files = mapped_files(recording);
+    let files = recording.mapped_files();
     let is_declared = |text: &&Text| uses.contains_key(&text.text) || !files.contains(&text.text);
     let mut texts: Vec<_> = recording.texts().iter().filter(is_declared).map(used).collect();
     texts.sort_by_key(|(text, uses)| (std::cmp::Reverse(*uses), text.text));
     texts
-}
-
-/// Returns the texts that are names of mapped files.
-fn mapped_files(recording: &Recording<'_>) -> BTreeSet<TextId> {
-    let events = recording.images().iter().flat_map(|start| recording.mapping_events(start.image)).flatten();
-    let file = |change| match change {
-        MappingChange::Mapped { file, .. } => Some(file),
-        _ => None,
-    };
-    events.filter_map(|event| file(event.change)).collect()
 }
 
 /// Returns the uses of a text, for people.

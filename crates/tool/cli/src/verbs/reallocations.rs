@@ -12,9 +12,9 @@ use crate::args::{ReallocationOrder, Reallocations};
 use crate::error::Result;
 use crate::format::{bytes, count, percent};
 use crate::json::document::Document;
-use crate::json::names::{FrameJson, GroupNameJson, OwnerJson};
+use crate::json::group::GroupJson;
+use crate::json::names::FrameJson;
 use crate::json::selection::SelectionJson;
-use crate::json::table::{module_and_frame, type_of};
 use crate::output::Output;
 use crate::question::Question;
 use crate::views::parts::part_labels;
@@ -109,22 +109,14 @@ impl Document for ReallocationsJson {
     const SCHEMA: &'static str = "reallocations";
 }
 
+/// A group of sites that reallocate blocks, for JSON.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct SiteJson {
     #[serde(flatten)]
     figures: ReallocatingJson,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    module: Option<String>,
-    /// The full name of the type.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    type_name: Option<String>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    frame: Option<FrameJson>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    owner: Option<OwnerJson>,
     #[serde(flatten)]
-    declared: GroupNameJson,
+    group: GroupJson,
     /// The number of stacks.
     sites: usize,
     /// The stack that copied most, innermost first.
@@ -175,19 +167,11 @@ fn json(
     arguments: &Reallocations,
 ) -> ReallocationsJson {
     let labels = &mut question.labels;
-    let rows = groups.iter().take(limit(arguments.rows)).map(|(rank, site)| {
-        let stack = labels.names.useful_frames(&found.stacks, rank.largest);
-        let (module, frame) = module_and_frame(labels, rank);
-        SiteJson {
-            figures: site.into(),
-            module,
-            type_name: type_of(labels, rank),
-            owner: frame.is_some().then(|| OwnerJson::new(labels, &found.stacks, rank.largest)),
-            frame,
-            declared: GroupNameJson::new(labels, &found.stacks, rank.key),
-            sites: rank.sites,
-            stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
-        }
+    let rows = groups.iter().take(limit(arguments.rows)).map(|(rank, site)| SiteJson {
+        figures: site.into(),
+        group: GroupJson::new(labels, &found.stacks, rank),
+        sites: rank.sites,
+        stack: labels.stack(&found.stacks, rank.largest),
     });
     let rows = rows.collect();
     ReallocationsJson {

@@ -4,8 +4,12 @@ mod advice;
 mod json;
 pub(crate) mod recorded;
 
+use std::error::Error;
+
 use heapledger_report_format::{Row, Tree};
-use heapledger_resident::{Allocator, PageSum, PageUse, PartKind, ResidentError, ResidentMemory, ResidentPart};
+use heapledger_resident::{
+    Allocator, HeapOwner, PageSum, PageUse, PartGroup, PartKind, ResidentError, ResidentMemory, ResidentPart,
+};
 
 pub(crate) use self::json::RssJson;
 pub(crate) use self::recorded::run_command;
@@ -18,6 +22,7 @@ use crate::format::{bytes, count, counted, duration, percent};
 use crate::json::document::Form;
 use crate::messages::warn;
 use crate::output::Output;
+use crate::views::table::limit;
 
 pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
     if let Some(process) = arguments.process().filter(|_| !arguments.processes.is_empty()) {
@@ -38,7 +43,7 @@ pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
 
 /// Shows a process that runs.
 fn running(arguments: &Rss, process: u32, out: &mut Output) -> Result<()> {
-    let memory = ResidentMemory::of_process(process).map_err(failure)?;
+    let memory = ResidentMemory::of_process(process).map_err(|error| failure("rss", error))?;
     if let Some(path) = &arguments.output {
         out.direct(path, arguments.force, &[])?;
     }
@@ -51,8 +56,7 @@ fn running(arguments: &Rss, process: u32, out: &mut Output) -> Result<()> {
     if arguments.json {
         return out.document(&RssJson::new(process, &memory), Form::Json);
     }
-    let shown = if arguments.rows == 0 { usize::MAX } else { arguments.rows };
-    print(process, &memory, shown, out)
+    print(process, &memory, limit(arguments.rows), out)
 }
 
 /// Warns of parts of the heap that could not be walked.
@@ -75,22 +79,32 @@ pub(crate) fn warn_of_layouts(memory: &ResidentMemory) {
     }
 }
 
-pub(crate) fn failure(error: ResidentError) -> Failure {
-    let (code, hint) = match error {
-        ResidentError::NoProcess(_) => (None, Some("`pgrep NAME` tells the numbers of the processes of a name")),
-        ResidentError::NotAllowed(_) => {
-            let hint = "sudo heapledger rss PID; or allow debuggers: sudo sysctl kernel.yama.ptrace_scope=0";
-            (Some(Code::ResidentDenied), Some(hint))
-        }
-        _ => (None, None),
+/// Returns the failure of a verb that reads the resident memory of a process.
+pub(crate) fn failure(verb: &str, error: ResidentError) -> Failure {
+    let obstacle = match error {
+        ResidentError::NoProcess(_) => Some(Obstacle::NoProcess),
+        ResidentError::NotAllowed(_) => Some(Obstacle::NotAllowed),
+        _ => None,
     };
+    unreadable(verb, error, obstacle)
+}
+
+/// The usual reasons why a process cannot be read from outside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Obstacle {
+    NoProcess,
+    NotAllowed,
+}
+
+/// Returns the failure of a verb that reads a process from outside, with the hint against a usual
+/// reason.
+pub(crate) fn unreadable(verb: &str, error: impl Error + Send + Sync + 'static, obstacle: Option<Obstacle>) -> Failure {
     let failure = Failure::from_error(Exit::Unreadable, error);
-    let failure = match code {
-        Some(code) => failure.code(code),
-        None => failure,
-    };
-    match hint {
-        Some(hint) => failure.hint(hint),
+    match obstacle {
+        Some(Obstacle::NoProcess) => failure.hint("`pgrep NAME` tells the numbers of the processes of a name"),
+        Some(Obstacle::NotAllowed) => failure.code(Code::ResidentDenied).hint(format_args!(
+            "sudo heapledger {verb} PID; or allow debuggers: sudo sysctl kernel.yama.ptrace_scope=0"
+        )),
         None => failure,
     }
 }
@@ -117,33 +131,18 @@ fn groups() -> impl Iterator<Item = Group> {
 
 impl Group {
     fn of(part: &ResidentPart) -> Group {
-        let other = || Allocator::ALL.into_iter().find(|allocator| allocator.name() == part.name);
-        match part.kind {
-            PartKind::GlibcUsed
-            | PartKind::GlibcMapped
-            | PartKind::GlibcCached
-            | PartKind::GlibcFast
-            | PartKind::GlibcFree
-            | PartKind::GlibcTop
-            | PartKind::GlibcBookkeeping
-            | PartKind::GlibcUnread => Group::Glibc,
-            PartKind::HeapledgerUsed
-            | PartKind::HeapledgerUnused
-            | PartKind::HeapledgerFree
-            | PartKind::HeapledgerBookkeeping => Group::Heapledger,
-            PartKind::AllocatorUsed
-            | PartKind::AllocatorCached
-            | PartKind::AllocatorFree
-            | PartKind::AllocatorDirty
-            | PartKind::AllocatorLazy
-            | PartKind::AllocatorReturned
-            | PartKind::AllocatorBookkeeping
-            | PartKind::AllocatorUnread => other().map_or(Group::Private, Group::Other),
-            PartKind::File => Group::Files,
-            PartKind::MainStack | PartKind::ThreadStack | PartKind::EndedStack => Group::Stacks,
-            PartKind::Shared => Group::Shared,
-            PartKind::Kernel => Group::Kernel,
-            _ => Group::Private,
+        match part.kind.group() {
+            PartGroup::Heap(HeapOwner::Glibc, _) => Group::Glibc,
+            PartGroup::Heap(HeapOwner::Heapledger, _) => Group::Heapledger,
+            PartGroup::Heap(HeapOwner::Other, _) => {
+                let named = Allocator::ALL.into_iter().find(|allocator| allocator.name() == part.name);
+                named.map_or(Group::Private, Group::Other)
+            }
+            PartGroup::Private => Group::Private,
+            PartGroup::Stacks => Group::Stacks,
+            PartGroup::Files => Group::Files,
+            PartGroup::Shared => Group::Shared,
+            PartGroup::Kernel => Group::Kernel,
         }
     }
 

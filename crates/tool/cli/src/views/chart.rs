@@ -3,8 +3,8 @@
 use heapledger_report_format::escape;
 
 /// The colours of bands, except for the last band, which is that of all others.
-pub(crate) const BAND_COLORS: [&str; 8] =
-    ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f"];
+pub(crate) const BAND_COLORS: [&str; 9] =
+    ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f", "#ff9da7"];
 
 /// Returns the power of two that fits four to eight times into `most`.
 pub(crate) fn binary_step(most: u64) -> u64 {

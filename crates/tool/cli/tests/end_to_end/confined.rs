@@ -40,7 +40,7 @@ fn threads_children_and_programs_in_a_sandbox() {
             assert!(unrecorded["path"].as_str().unwrap().ends_with("/confined"), "{unrecorded}");
         } else if how == "threads" {
             assert_eq!((recording.total("events_lost"), recording.total("threads")), (0, 5), "{recording:?}");
-            // Those of five functions that run in parallel, and a few of the C library's.
+            // Five functions that run in parallel allocate, and the C library a little.
             let allocations = recording.total("allocations");
             assert!((62_000..62_100).contains(&allocations), "{recording:?}");
         } else {

@@ -1,66 +1,21 @@
 //! Advice on resident memory: what it promises, and what comes out if it is followed.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::documents;
 use crate::harness::*;
+use crate::rss::{Recorded, Waiting};
 
-/// The program with memory that is of no use, waiting.
-struct Wasteful {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-    /// The program itself, if the child is its recorder.
-    pid: String,
+/// Starts the program with memory that is of no use, and waits until it has it.
+fn begin(arguments: &[&str], environment: &[(&str, &str)]) -> Waiting {
+    let mut command = Command::new(program("resident_advice"));
+    Waiting::begin(command.args(arguments).envs(environment.iter().copied()))
 }
 
-impl Wasteful {
-    /// Starts it, and waits until it has its memory.
-    fn begin(arguments: &[&str], environment: &[(&str, &str)]) -> Wasteful {
-        let mut command = Command::new(program("resident_advice"));
-        command.args(arguments).envs(environment.iter().copied());
-        Wasteful::of(command)
-    }
-
-    /// Starts it under a recorder.
-    fn recorded(arguments: &[&str], file: &Path) -> Wasteful {
-        let mut command = plain_command(HEAPLEDGER);
-        command.args(["record", "--quiet", "--names=none", "-o"]).arg(file).arg("--");
-        command.arg(program("resident_advice")).args(arguments);
-        Wasteful::of(command)
-    }
-
-    fn of(mut command: Command) -> Wasteful {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut wasteful = Wasteful { child, stdout, pid: String::new() };
-        wasteful.pid = wasteful.line().strip_prefix("end ").unwrap().trim().to_owned();
-        wasteful
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        line
-    }
-
-    fn rss(&self) -> Value {
-        let outcome = heapledger(["rss", &self.pid, "--json"]);
-        assert!(outcome.status.success(), "{outcome:?}");
-        documents::read(&outcome.stdout)
-    }
-
-    fn text(&self) -> String {
-        heapledger(["rss", &self.pid]).text()
-    }
-
-    fn end(mut self) {
-        drop(self.child.stdin.take());
-        assert!(self.child.wait().unwrap().success());
-    }
+/// Returns the text of `rss` about the program.
+fn text(waiting: &Waiting) -> String {
+    heapledger(["rss", &waiting.child.id().to_string()]).text()
 }
 
 /// Returns the bytes that a rule promises; 0 if it says nothing.
@@ -80,26 +35,25 @@ fn expect_kept(promised: i64, before: &Value, after: &Value, percent: i64) {
 
 #[test]
 fn trimming_gives_back_what_is_promised() {
-    let mut wasteful = Wasteful::begin(&["trim"], &[]);
-    let before = wasteful.rss();
-    let text = wasteful.text();
+    let mut wasteful = begin(&["trim"], &[]);
+    let before = wasteful.ask();
+    let text = text(&wasteful);
     assert!(text.contains("1 piece of advice, computed and not tried\n\n1. trim, "), "{text}");
     assert!(text.contains("   try: call malloc_trim(0) when"), "{text}");
-    wasteful.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
-    assert_eq!(wasteful.line(), "trimmed\n");
-    expect_kept(promised(&before, "trim"), &before, &wasteful.rss(), 2);
+    assert_eq!(wasteful.tell(), "trimmed\n");
+    expect_kept(promised(&before, "trim"), &before, &wasteful.ask(), 2);
     wasteful.end();
 }
 
 #[test]
 fn fewer_arenas_keep_less_free_memory() {
     // As many arenas as threads, however many processors there are.
-    let wasteful = Wasteful::begin(&["arenas"], &[("MALLOC_ARENA_MAX", "64")]);
-    let few = Wasteful::begin(&["arenas"], &[("MALLOC_ARENA_MAX", "2")]);
-    let (before, after) = (wasteful.rss(), few.rss());
+    let wasteful = begin(&["arenas"], &[("MALLOC_ARENA_MAX", "64")]);
+    let few = begin(&["arenas"], &[("MALLOC_ARENA_MAX", "2")]);
+    let (before, after) = (wasteful.ask(), few.ask());
     expect_kept(promised(&before, "arenas"), &before, &after, 10);
     assert_eq!(promised(&after, "arenas"), 0, "{after:#}");
-    let text = wasteful.text();
+    let text = text(&wasteful);
     assert!(text.contains("   try: run it with MALLOC_ARENA_MAX=2, or call"), "{text}");
     wasteful.end();
     few.end();
@@ -108,9 +62,9 @@ fn fewer_arenas_keep_less_free_memory() {
 #[test]
 fn caches_of_threads_keep_memory() {
     let environment = ("MALLOC_ARENA_MAX", "64");
-    let wasteful = Wasteful::begin(&["caches"], &[environment]);
-    let none = Wasteful::begin(&["caches"], &[environment, ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")]);
-    let (before, after) = (wasteful.rss(), none.rss());
+    let wasteful = begin(&["caches"], &[environment]);
+    let none = begin(&["caches"], &[environment, ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")]);
+    let (before, after) = (wasteful.ask(), none.ask());
     expect_kept(promised(&before, "thread-caches"), &before, &after, 25);
     assert_eq!(promised(&after, "thread-caches"), 0, "{after:#}");
     wasteful.end();
@@ -119,15 +73,15 @@ fn caches_of_threads_keep_memory() {
 
 #[test]
 fn small_pages_have_no_padding() {
-    let wasteful = Wasteful::begin(&["huge"], &[]);
-    let before = wasteful.rss();
+    let wasteful = begin(&["huge"], &[]);
+    let before = wasteful.ask();
     // Too little memory in one piece, a setting of the machine, or a kernel before 6.7.
     if number(&before, "bytes_huge") < 48 << 20 || before["knows_zeroes"] == false {
         println!("skipped: no huge pages here");
         return wasteful.end();
     }
-    let small = Wasteful::begin(&["huge", "off"], &[]);
-    let after = small.rss();
+    let small = begin(&["huge", "off"], &[]);
+    let after = small.ask();
     expect_kept(promised(&before, "huge-pages"), &before, &after, 5);
     assert_eq!((promised(&after, "huge-pages"), number(&after, "bytes_huge")), (0, 0), "{after:#}");
     wasteful.end();
@@ -139,13 +93,13 @@ fn small_pages_have_no_padding() {
 fn jemalloc_gives_free_pages_back() {
     let Some(library) = shared_library("libjemalloc.so.2") else { return };
     let environment = [("LD_PRELOAD", library.to_str().unwrap()), ("MALLOC_CONF", "narenas:1")];
-    let wasteful = Wasteful::begin(&["trim"], &environment);
+    let wasteful = begin(&["trim"], &environment);
     let at_once = "narenas:1,dirty_decay_ms:0,muzzy_decay_ms:0";
-    let small = Wasteful::begin(&["trim"], &[environment[0], ("MALLOC_CONF", at_once)]);
-    let (before, after) = (wasteful.rss(), small.rss());
+    let small = begin(&["trim"], &[environment[0], ("MALLOC_CONF", at_once)]);
+    let (before, after) = (wasteful.ask(), small.ask());
     expect_kept(promised(&before, "free-pages"), &before, &after, 5);
     assert_eq!(promised(&after, "free-pages"), 0, "{after:#}");
-    let text = wasteful.text();
+    let text = text(&wasteful);
     assert!(text.contains("of jemalloc's heap are free pages") && text.contains("MALLOC_CONF="), "{text}");
     wasteful.end();
     small.end();
@@ -156,31 +110,30 @@ fn jemalloc_gives_free_pages_back() {
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_pool_keeps_fewer_pages() {
     let scratch = Scratch::new();
-    let ask = |arguments: &[&str], name: &str| {
-        let file = scratch.file(name);
-        let recorded = Wasteful::recorded(arguments, &file);
+    let program = program("fragmented");
+    let record = |arguments: &[&str]| {
+        let line: Vec<&str> = [program.to_str().unwrap()].into_iter().chain(arguments.iter().copied()).collect();
+        let recorded = Recorded::begin(&scratch, &["--force"], &line);
         // Has a snapshot written into the recording.
-        let outcome = heapledger(["rss", &recorded.pid]);
-        assert!(outcome.status.success(), "{outcome:?}");
-        recorded.end();
-        Recording::open(file).ask("advise", &[])
+        recorded.ask("owner");
+        recorded.end()
     };
-    let answer = ask(&["fragmented"], "fragmented.hl");
+    let recording = record(&[]);
+    let answer = recording.ask("advise", &[]);
     let advice = answer["advice"].as_array().unwrap().iter().find(|advice| advice["rule"] == "pool");
     let advice = advice.unwrap_or_else(|| panic!("{answer:#}"));
     assert_eq!(advice["owner"]["function"], "keep", "{advice:#}");
     assert_eq!(number(&advice["evidence"], "blocks"), 4_000, "{advice:#}");
-    let of_function = Recording::open(scratch.file("fragmented.hl")).ask("advise", &["--function", "keep"]);
+    let of_function = recording.ask("advise", &["--function", "keep"]);
     assert!(!of_function["advice"].to_string().contains("\"pool\""), "{of_function:#}");
     let why = "snapshots do not tell the selected blocks apart";
     assert!(of_function["skipped"].to_string().contains(why), "{of_function:#}");
     // The free memory between them is given back in both.
-    let [before, after] = [&["fragmented"][..], &["fragmented", "pool"]].map(|arguments| {
-        let mut wasteful = Wasteful::begin(arguments, &[]);
-        wasteful.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
-        assert_eq!(wasteful.line(), "trimmed\n");
-        let answer = wasteful.rss();
-        wasteful.end();
+    let [before, after] = [&[][..], &["pool"]].map(|arguments| {
+        let mut waiting = Waiting::begin(Command::new(&program).args(arguments));
+        assert_eq!(waiting.tell(), "trimmed\n");
+        let answer = waiting.ask();
+        waiting.end();
         answer
     });
     expect_kept(number(advice, "bytes"), &before, &after, 10);
@@ -191,15 +144,15 @@ fn a_pool_keeps_fewer_pages() {
     let there: Value = serde_json::from_str(&there).unwrap();
     assert_eq!(there["time_seconds"], advice["evidence"]["at_seconds"], "{proof}: {there:#}");
     assert_eq!(there["process"], advice["evidence"]["process"], "{proof}: {there:#}");
-    let answer = ask(&["fragmented", "pool"], "pooled.hl");
+    let answer = record(&["pool"]).ask("advise", &[]);
     assert!(!answer["advice"].as_array().unwrap().iter().any(|advice| advice["rule"] == "pool"), "{answer:#}");
 }
 
 #[test]
 fn memory_in_use_is_no_matter_for_advice() {
-    let wasteful = Wasteful::begin(&["none"], &[]);
-    let answer = wasteful.rss();
+    let wasteful = begin(&["none"], &[]);
+    let answer = wasteful.ask();
     assert_eq!(answer["advice"].as_array().unwrap().len(), 0, "{answer:#}");
-    assert!(!wasteful.text().contains("computed and not tried"));
+    assert!(!text(&wasteful).contains("computed and not tried"));
     wasteful.end();
 }

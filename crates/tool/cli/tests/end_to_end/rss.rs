@@ -9,18 +9,20 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
+pub(crate) use self::recorded::Recorded;
+
 use crate::documents;
 use crate::harness::*;
 
 /// A program that waits until its stdin is closed, and the lines that it printed up to `end`.
-struct Waiting {
-    child: Child,
+pub(crate) struct Waiting {
+    pub(crate) child: Child,
     stdout: BufReader<ChildStdout>,
     lines: Vec<String>,
 }
 
 impl Waiting {
-    fn begin(command: &mut Command) -> Waiting {
+    pub(crate) fn begin(command: &mut Command) -> Waiting {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let lines = stdout.by_ref().lines().map(Result::unwrap);
@@ -29,7 +31,7 @@ impl Waiting {
     }
 
     /// Writes a byte to the program, and waits for a line.
-    fn tell(&mut self) -> String {
+    pub(crate) fn tell(&mut self) -> String {
         self.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -37,21 +39,39 @@ impl Waiting {
     }
 
     /// Returns the numbers of the line that begins with a word.
-    fn numbers(&self, word: &str) -> Vec<u64> {
+    pub(crate) fn numbers(&self, word: &str) -> Vec<u64> {
         let line = self.lines.iter().find_map(|line| line.strip_prefix(word)).unwrap();
         line.split_whitespace().map(|number| number.parse().unwrap()).collect()
     }
 
-    fn ask(&self) -> Value {
+    pub(crate) fn ask(&self) -> Value {
         let outcome = heapledger(["rss", &self.child.id().to_string(), "--json"]);
         assert!(outcome.status.success(), "{outcome:?}");
         documents::read(&outcome.stdout)
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }
+}
+
+/// Returns a shell script that starts a Redis server with 20,000 keys in the working directory,
+/// runs a line, prints the server's pid, and waits until its stdin is closed. In the line, `ask`
+/// runs a command of Redis. `None` if Redis is not installed.
+fn redis(line: &str) -> Option<String> {
+    installed("redis-server").and(installed("redis-cli"))?;
+    Some(format!(
+        "
+redis-server --port 0 --unixsocket ./socket --save '' --appendonly no > /dev/null & server=$!
+ask() {{ redis-cli -s ./socket \"$@\"; }}
+until ask ping 2> /dev/null | grep -q PONG; do kill -0 $server || exit 1; done
+i=0; while [ $i -lt 20000 ]; do echo \"set key$i value$i$i$i$i$i$i$i\"; i=$((i+1)); done | ask > /dev/null
+{line}
+echo pid $server; echo end; read line
+ask shutdown nosave; wait $server
+"
+    ))
 }
 
 /// Checks that the parts and the difference add up to the kernel's figure. Returns
@@ -190,19 +210,10 @@ fn memory_that_is_not_what_it_seems() {
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_server_after_deletes() {
-    let Some(_) = installed("redis-server").and(installed("redis-cli")) else { return };
-    let script = "
-redis-server --port 0 --unixsocket ./socket --save '' --appendonly no > /dev/null & server=$!
-ask() { redis-cli -s ./socket \"$@\"; }
-until ask ping 2> /dev/null | grep -q PONG; do kill -0 $server || exit 1; done
-i=0; while [ $i -lt 20000 ]; do echo \"set key$i value$i$i$i$i$i$i$i\"; i=$((i+1)); done | ask > /dev/null
-ask flushall > /dev/null
-echo $server; echo end; read line
-ask shutdown nosave; wait $server
-";
+    let Some(script) = redis("ask flushall > /dev/null") else { return };
     let scratch = Scratch::new();
-    let waiting = Waiting::begin(Command::new("sh").args(["-c", script]).current_dir(scratch.path()));
-    let server = waiting.lines.last().unwrap().clone();
+    let waiting = Waiting::begin(Command::new("sh").args(["-c", &script]).current_dir(scratch.path()));
+    let server = waiting.numbers("pid ")[0].to_string();
     let outcome = heapledger(["rss", &server, "--json"]);
     let answer = documents::read(&outcome.stdout);
     let whole = number(&answer, "bytes_resident");

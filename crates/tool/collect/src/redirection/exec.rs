@@ -15,7 +15,7 @@ use heapledger_wire::redirection::Jump;
 type Call = [u8; 7];
 /// The bytes of the first one.
 const SET_NUMBER: usize = 5;
-/// Those of execve and execveat.
+/// The instructions of execve and execveat.
 const CALLS: [Call; 2] = [[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05], [0xb8, 0x42, 0x01, 0, 0, 0x0f, 0x05]];
 /// The bytes of a stub.
 const STUB: usize = 29;

@@ -1,7 +1,7 @@
 //! Assembly for naked functions that call compiled code where no register may be lost.
 //!
-//! Of the vector registers, the loaded objects that use it change the first eight only, which the
-//! test `laws` checks. The assembly has no label, and no operands of its own.
+//! The loaded objects that use it change no vector registers but the first eight, which the test
+//! `laws` checks. The assembly has no label, and no operands of its own.
 
 /// Evaluates to the assembly that saves the first eight vector registers in the 128 bytes at the
 /// stack pointer, which is a multiple of 16.

@@ -8,13 +8,13 @@ use heapledger_core::{Bytes, StackId};
 use heapledger_recording::{ResidentSnapshot, SnapshotSite};
 use heapledger_resident::{HeapPages, LiveRange, ResidentMemory};
 
+use super::denied;
 use crate::args::Symbols;
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::input::Input;
 use crate::question::Question;
-use crate::verbs::rss;
 
 const PAGE: u64 = 4096;
 
@@ -52,7 +52,7 @@ pub(super) fn pages(process: u32, by: By) -> Result<(ResidentMemory, HeapPages)>
         return Err(unknown(format!("a sample of process {process} is being recorded: most blocks are not known")));
     }
     let live = session.live_pages(process).map_err(|_| not_recorded())?;
-    let memory = ResidentMemory::of_process(process).map_err(rss::failure)?;
+    let memory = ResidentMemory::of_process(process).map_err(denied)?;
     let (mut groups, of) = match by {
         By::Owner => {
             // The sites of all these blocks are in the file from now on.

@@ -285,7 +285,8 @@ fn memory_of(chosen: &Chosen<'_>) -> ResidentMemory {
         heap.arenas = vec![GlibcArena::default(); figures.arenas.min(1 << 16) as usize];
         let first = &mut heap.arenas[0];
         first.trimmable = figures.trimmable.0;
-        // Of all arenas together: advice about their number needs those of each, and finds nothing.
+        // The figures of all arenas are in one: advice about their number needs those of each, and
+        // finds nothing.
         for part in &chosen.snapshot.parts {
             let piece = match PartKind::from_word(&part.kind) {
                 Some(PartKind::GlibcFree) => &mut first.free,

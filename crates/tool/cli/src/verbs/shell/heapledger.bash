@@ -1,7 +1,7 @@
 # Completion of heapledger in bash. The command says itself what there is to complete.
 _heapledger() {
     local current=$2 words=("${COMP_WORDS[@]:1:COMP_CWORD}") answer kind argument
-    # Of `--option=value`, the sign is a word of its own, and belongs to none that is completed.
+    # The sign of `--option=value` is a word of its own, and belongs to none that is completed.
     words[COMP_CWORD - 1]=$current
     mapfile -t answer < <("$1" complete-words -- "${words[@]}" 2>/dev/null)
     read -r kind argument <<< "${answer[0]}"

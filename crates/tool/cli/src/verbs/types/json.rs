@@ -118,14 +118,14 @@ fn of_site(
 ) -> SiteJson {
     let labels = &mut question.labels;
     let frame = labels.names.owner(&profile.stacks, site.stack).frame;
-    let stack = with_stacks.then(|| labels.names.useful_frames(&profile.stacks, site.stack));
+    let stack = with_stacks.then(|| labels.stack(&profile.stacks, site.stack));
     SiteJson {
         amount: AmountJson::new(&site.amount, question.selection.moment),
         confidence: typed.certainty().to_string(),
         inferred: inferred(question, typed),
         frame: question.labels.frame(&frame),
         declared: GroupNameJson::new(&question.labels, &profile.stacks, Key::Site(site.stack)),
-        stack: stack.map(|stack| stack.iter().map(|frame| question.labels.frame(frame)).collect()),
+        stack,
     }
 }
 

@@ -6,20 +6,20 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::Waiting;
+use super::{Waiting, redis};
 use crate::documents;
 use crate::harness::*;
 use crate::own_allocator::{linked, own_jemalloc};
 
 /// A program that is being recorded, and waits.
-pub(super) struct Recorded {
+pub(crate) struct Recorded {
     pub(super) waiting: Waiting,
     file: PathBuf,
     pid: String,
 }
 
 impl Recorded {
-    pub(super) fn begin(scratch: &Scratch, options: &[&str], line: &[&str]) -> Recorded {
+    pub(crate) fn begin(scratch: &Scratch, options: &[&str], line: &[&str]) -> Recorded {
         let file = scratch.file("recorded.hl");
         let mut command = plain_command(HEAPLEDGER);
         command.args(["record", "--quiet", "--names=none", "-o"]).arg(&file).args(options).arg("--").args(line);
@@ -29,7 +29,7 @@ impl Recorded {
     }
 
     /// Has a snapshot made, and returns it.
-    pub(super) fn ask(&self, by: &str) -> Value {
+    pub(crate) fn ask(&self, by: &str) -> Value {
         let outcome = heapledger(["rss", &self.pid, "--by", by, "-n", "0", "--json"]);
         assert!(outcome.status.success(), "{outcome:?}");
         let answer = documents::read(&outcome.stdout);
@@ -38,7 +38,7 @@ impl Recorded {
         answer
     }
 
-    pub(super) fn end(self) -> Recording {
+    pub(crate) fn end(self) -> Recording {
         self.waiting.end();
         Recording::open(self.file)
     }
@@ -288,17 +288,9 @@ sys.stdin.read()
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_server() {
-    let Some(_) = installed("redis-server").and(installed("redis-cli")) else { return };
-    let script = "
-redis-server --port 0 --unixsocket ./socket --save '' --appendonly no > /dev/null & server=$!
-ask() { redis-cli -s ./socket \"$@\"; }
-until ask ping 2> /dev/null | grep -q PONG; do kill -0 $server || exit 1; done
-i=0; while [ $i -lt 20000 ]; do echo \"set key$i value$i$i$i$i$i$i$i\"; i=$((i+1)); done | ask > /dev/null
-echo pid $server; echo end; read line
-ask shutdown nosave; wait $server
-";
+    let Some(script) = redis("") else { return };
     let scratch = Scratch::new();
-    let recorded = Recorded::begin(&scratch, &["--wait"], &["sh", "-c", script]);
+    let recorded = Recorded::begin(&scratch, &["--wait"], &["sh", "-c", &script]);
     let answer = recorded.ask("owner");
     assert_eq!(answer["program"].as_str().map(|name| name.starts_with("redis")), Some(true), "{answer:#}");
     // Its timers allocate and free meanwhile.

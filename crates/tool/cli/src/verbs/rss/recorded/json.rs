@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::{Chosen, cause, freed_meanwhile, memory_of};
 use crate::json::document::Document;
-use crate::json::names::{FrameJson, GroupNameJson, OwnerJson};
-use crate::json::table::{module_and_frame, type_of};
+use crate::json::group::GroupJson;
+use crate::json::names::FrameJson;
 use crate::question::Question;
 use crate::verbs::rss::advice::{self, AdviceJson};
 
@@ -112,11 +112,11 @@ struct PagesJson {
     page_bytes: u64,
     /// All pages of heaps.
     heap: u64,
-    /// Those without a live byte.
+    /// The pages without a live byte.
     empty: u64,
-    /// Those with live bytes: less than a quarter full, a half, three quarters, fuller.
+    /// The pages with live bytes: less than a quarter full, a half, three quarters, fuller.
     by_fill: [u64; 4],
-    /// Those that are not full and have one live block.
+    /// The pages that are not full and have one live block.
     alone: u64,
 }
 
@@ -145,17 +145,8 @@ struct KeptJson {
 struct ResidentGroupJson {
     #[serde(flatten)]
     kept: KeptJson,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    module: Option<String>,
-    /// The full name of the type.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    type_name: Option<String>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    frame: Option<FrameJson>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    owner: Option<OwnerJson>,
     #[serde(flatten)]
-    declared: GroupNameJson,
+    group: GroupJson,
     /// The number of sites in the group.
     sites: usize,
     /// The stack of the site that keeps the most, innermost first.
@@ -258,17 +249,10 @@ fn kept(sum: &SnapshotSite) -> KeptJson {
 
 fn group(question: &mut Question<'_, '_>, groups: &ResidentGroups, row: &ResidentGroup) -> ResidentGroupJson {
     let (labels, rank) = (&mut question.labels, &row.rank);
-    let stack = labels.names.useful_frames(&groups.stacks, rank.largest);
-    let (module, frame) = module_and_frame(labels, rank);
-    let owner = frame.is_some().then(|| OwnerJson::new(labels, &groups.stacks, rank.largest));
     ResidentGroupJson {
         kept: kept(&row.sum),
-        module,
-        type_name: type_of(labels, rank),
-        frame,
-        owner,
-        declared: GroupNameJson::new(labels, &groups.stacks, rank.key),
+        group: GroupJson::new(labels, &groups.stacks, rank),
         sites: rank.sites,
-        stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
+        stack: labels.stack(&groups.stacks, rank.largest),
     }
 }
