@@ -30,6 +30,8 @@ fn main() {
         .collect();
     done.wait();
     let mut text = Vec::with_capacity(256);
+    // SAFETY: `mallinfo2` takes no argument and returns ten numbers of the type `size_t`
+    // (mallinfo(3)), which is how it is declared above.
     let figures = unsafe { mallinfo2() }.0;
     writeln!(text, "mallinfo2 {} {} {} {}\nend", figures[0], figures[4], figures[7], figures[8]).unwrap();
     std::io::stdout().write_all(&text).unwrap();

@@ -57,6 +57,7 @@ pub mod raw_vec {
     pub struct RawVec<T, A>(pub *mut T, pub A);
     impl<T, A> RawVec<T, A> {
         #[inline(always)] pub fn grow_one(&mut self) {
+            // SAFETY: malloc(3) takes any size.
             self.0 = unsafe { crate::malloc(core::mem::size_of::<T>()) }.cast();
         }
     }

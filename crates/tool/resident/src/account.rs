@@ -69,12 +69,6 @@ pub struct ResidentMemory {
     pub duration: Duration,
     /// The processor time of other threads than the caller's, which have helped to read it.
     pub helped: Duration,
-    /// True if the heap of another allocator contradicted itself.
-    is_doubtful: bool,
-    /// The addresses of huge pages, until these are examined.
-    huge: Vec<Range<u64>>,
-    /// The mappings, until names of allocators are looked for.
-    mappings: Vec<SystemMapping>,
     /// The heap of Heapledger's allocator.
     pub(crate) own_heap: Option<HeapMap>,
     /// The resident pages of private memory.
@@ -122,7 +116,7 @@ impl ResidentMemory {
     /// Fails if there is no such process, if this user may not read it (that takes the rights of a
     /// debugger), or if the kernel does not list what its mappings hold.
     pub fn of_process(process: u32) -> Result<ResidentMemory, ResidentError> {
-        Ok(ResidentMemory::of(process, false, &mut SearchedFiles::default())?.examined(process))
+        Ok(Reading::of(process, false, &mut SearchedFiles::default())?.examined(process))
     }
 
     /// Does the same in less time, for a program that reads many processes: files that were
@@ -133,9 +127,9 @@ impl ResidentMemory {
     ///
     /// # Errors
     ///
-    /// As [`of_process`](ResidentMemory::of_process).
+    /// Fails as [`of_process`](ResidentMemory::of_process).
     pub fn of_process_with(process: u32, searched: &mut SearchedFiles) -> Result<ResidentMemory, ResidentError> {
-        ResidentMemory::of(process, false, searched)
+        Ok(Reading::of(process, false, searched)?.memory)
     }
 
     /// Does the same, and looks for all blocks of all heaps, so that
@@ -144,48 +138,91 @@ impl ResidentMemory {
     ///
     /// # Errors
     ///
-    /// As [`of_process`](ResidentMemory::of_process).
+    /// Fails as [`of_process`](ResidentMemory::of_process).
     pub fn of_process_by_page(process: u32) -> Result<ResidentMemory, ResidentError> {
-        Ok(ResidentMemory::of(process, true, &mut SearchedFiles::default())?.examined(process))
+        Ok(Reading::of(process, true, &mut SearchedFiles::default())?.examined(process))
     }
 
-    fn of(process: u32, by_page: bool, searched: &mut SearchedFiles) -> Result<ResidentMemory, ResidentError> {
+    /// Returns the sum of the parts in bytes.
+    pub fn found(&self) -> u64 {
+        self.parts.iter().map(|part| part.resident).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the bytes that the kernel counts beyond the sum of the parts; negative if the parts
+    /// are more.
+    pub fn difference(&self) -> i64 {
+        i64::try_from(i128::from(self.kernel.resident) - i128::from(self.found())).unwrap_or(i64::MAX)
+    }
+
+    /// Returns the resident pages of private memory.
+    pub(crate) fn present_pages(&self) -> &PresentPages {
+        &self.pages
+    }
+
+    /// Returns the addresses of all known heaps.
+    pub(crate) fn heap_ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.places.heaps.iter().map(|(range, _, _)| range.clone())
+    }
+
+    /// Puts live blocks onto the resident pages of private memory: for each site, the pages that
+    /// its blocks keep. Sorts the blocks by address. If blocks overlap, the bytes belong to the one
+    /// that begins first.
+    ///
+    /// Takes time in proportion to the blocks, sorting included, and not to their sizes.
+    pub fn fold(&self, blocks: &mut [PlacedBlock]) -> BlockFold {
+        fold::fold(&self.pages, self.places.ranges(&self.parts), blocks)
+    }
+}
+
+/// A process that was read, with what is needed to examine it further.
+struct Reading {
+    memory: ResidentMemory,
+    /// True if the heap of another allocator contradicted itself.
+    is_doubtful: bool,
+    /// The addresses of huge pages.
+    huge: Vec<Range<u64>>,
+    mappings: Vec<SystemMapping>,
+}
+
+impl Reading {
+    /// Reads a process, several times if its heap changes meanwhile.
+    fn of(process: u32, by_page: bool, searched: &mut SearchedFiles) -> Result<Reading, ResidentError> {
         let begin = Instant::now();
         // The search for the allocator takes longer than all else, so it comes first.
         let own_heap = HeapMap::of_process_with(process, searched).ok();
-        let mut memory = ResidentMemory::read(process, own_heap.as_ref(), by_page)?;
+        let mut reading = Reading::once(process, own_heap.as_ref(), by_page)?;
         for _ in 1..TRIES {
-            if !memory.is_doubtful && !memory.parts.iter().any(|part| part.kind == PartKind::GlibcUnread) {
+            let is_unread = |part: &ResidentPart| part.kind == PartKind::GlibcUnread;
+            if !reading.is_doubtful && !reading.memory.parts.iter().any(is_unread) {
                 break;
             }
-            let helped = memory.helped;
-            memory = ResidentMemory::read(process, own_heap.as_ref(), by_page)?;
-            memory.helped += helped;
+            let helped = reading.memory.helped;
+            reading = Reading::once(process, own_heap.as_ref(), by_page)?;
+            reading.memory.helped += helped;
         }
-        memory.duration = begin.elapsed();
-        memory.own_heap = own_heap;
-        Ok(memory)
+        reading.memory.duration = begin.elapsed();
+        reading.memory.own_heap = own_heap;
+        Ok(reading)
     }
 
     /// Examines huge pages, and looks for names of allocators whose heap was not found.
-    fn examined(mut self, process: u32) -> ResidentMemory {
+    fn examined(self, process: u32) -> ResidentMemory {
         let begin = Instant::now();
-        let huge = std::mem::take(&mut self.huge);
-        if let Some(memory) = ProcessMemory::open(process).ok().filter(|_| !huge.is_empty()) {
-            self.huge_pages = Some(HugePages::examine(&memory, &huge));
+        let Reading { mut memory, huge, mappings, .. } = self;
+        if let Some(of_process) = ProcessMemory::open(process).ok().filter(|_| !huge.is_empty()) {
+            memory.huge_pages = Some(HugePages::examine(&of_process, &huge));
         }
-        let mappings = std::mem::take(&mut self.mappings);
-        let private = self.parts.iter().filter(|part| part.kind == PartKind::Anonymous);
+        let private = memory.parts.iter().filter(|part| part.kind == PartKind::Anonymous);
         if private.map(|part| part.resident).sum::<u64>() >= MUCH {
             let mut named = names::find(process, &mappings);
-            self.allocators.iter().for_each(|heap| _ = named.remove(&heap.allocator));
-            self.allocators_unread = named.into_iter().collect();
+            memory.allocators.iter().for_each(|heap| _ = named.remove(&heap.allocator));
+            memory.allocators_unread = named.into_iter().collect();
         }
-        self.duration += begin.elapsed();
-        self
+        memory.duration += begin.elapsed();
+        memory
     }
 
-    fn read(process: u32, own_heap: Option<&HeapMap>, by_page: bool) -> Result<ResidentMemory, ResidentError> {
+    fn once(process: u32, own_heap: Option<&HeapMap>, by_page: bool) -> Result<Reading, ResidentError> {
         let read = |name: &'static str| read_text(process, name);
         let mappings = smaps::parse(&read("smaps")?);
         let kernel = smaps::sum(&mappings);
@@ -235,12 +272,11 @@ impl ResidentMemory {
         let status = read("status")?;
         let page_tables = status.lines().filter_map(smaps::amount).find(|(name, _)| *name == "VmPTE");
         let cannot_be_used = |mapping: &&SystemMapping| !mapping.is_readable && !mapping.is_writable;
-        Ok(ResidentMemory {
+        let memory = ResidentMemory {
             command: read("comm")?.trim_end().to_owned(),
             kernel,
             parts,
             glibc,
-            is_doubtful: is_doubtful.get(),
             allocators,
             allocators_unread: Vec::new(),
             huge_pages: None,
@@ -251,47 +287,11 @@ impl ResidentMemory {
             threads: threads.ids.len() as u64,
             duration: Duration::ZERO,
             helped,
-            huge,
             own_heap: None,
             pages,
             places,
-            mappings,
-        })
-    }
-
-    /// Returns the sum of the parts in bytes.
-    pub fn found(&self) -> u64 {
-        self.parts.iter().map(|part| part.resident).fold(0, u64::saturating_add)
-    }
-
-    /// Returns the bytes that the kernel counts beyond the sum of the parts; negative if the parts
-    /// are more.
-    pub fn difference(&self) -> i64 {
-        i64::try_from(i128::from(self.kernel.resident) - i128::from(self.found())).unwrap_or(i64::MAX)
-    }
-
-    /// Returns the resident pages of private memory.
-    pub(crate) fn present_pages(&self) -> &PresentPages {
-        &self.pages
-    }
-
-    /// Returns the addresses of all known heaps.
-    pub(crate) fn heap_ranges(&self) -> impl Iterator<Item = Range<u64>> {
-        self.places.heaps.iter().map(|(range, _, _)| range.clone())
-    }
-
-    /// Returns the resident bytes of some addresses of private memory, such as those of a block.
-    pub fn resident_within(&self, addresses: Range<u64>) -> u64 {
-        self.pages.bytes_within(addresses)
-    }
-
-    /// Puts live blocks onto the resident pages of private memory: for each site, the pages that
-    /// its blocks keep. Sorts the blocks by address. If blocks overlap, the bytes belong to the one
-    /// that begins first.
-    ///
-    /// Takes time in proportion to the blocks, sorting included, and not to their sizes.
-    pub fn fold(&self, blocks: &mut [PlacedBlock]) -> BlockFold {
-        fold::fold(&self.pages, self.places.ranges(&self.parts), blocks)
+        };
+        Ok(Reading { memory, is_doubtful: is_doubtful.get(), huge, mappings })
     }
 }
 

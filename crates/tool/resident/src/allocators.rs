@@ -37,8 +37,6 @@ const WRONG_TOLERATED: u64 = 1 << 7;
 /// The most words that are looked at in search of a table of one allocator. Tables are mostly
 /// zeroes, and so is other memory.
 const WORDS_MAX: u64 = 1 << 24;
-/// The most blocks of lists that are followed to fill pages.
-const LISTED_BY_PAGE_MAX: u64 = 1 << 28;
 
 /// An allocator whose heap is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

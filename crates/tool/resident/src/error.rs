@@ -2,8 +2,8 @@
 
 use std::io;
 
-/// The result of reading a process.
-pub type Result<T> = std::result::Result<T, HeapMapError>;
+/// The result of reading a heap.
+pub(crate) type Result<T, E = HeapMapError> = std::result::Result<T, E>;
 
 /// The reasons why the heap of a process cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -24,14 +24,6 @@ pub enum HeapMapError {
     Unreadable {
         /// The address.
         address: u64,
-        /// The kernel's reason.
-        source: io::Error,
-    },
-    /// A file of the process cannot be read.
-    #[error("`{path}` cannot be read")]
-    File {
-        /// The file.
-        path: String,
         /// The kernel's reason.
         source: io::Error,
     },

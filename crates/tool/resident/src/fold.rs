@@ -55,7 +55,7 @@ pub struct BlockFold {
     pub pages_by_fill: [u64; 4],
     /// The resident pages that are not full and have one live block.
     pub pages_alone: u64,
-    /// For each part of the account, the resident bytes of live blocks in it.
+    /// The resident bytes of live blocks in each part of the account.
     pub parts_live: Vec<u64>,
 }
 

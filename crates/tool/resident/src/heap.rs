@@ -197,7 +197,7 @@ impl HeapMap {
     }
 
     /// Returns all runs.
-    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
         self.chunks.iter().flat_map(|chunk| &chunk.slices).filter_map(|slice| match slice {
             Slice::Run(run) => Some(run),
             Slice::Free(_) => None,

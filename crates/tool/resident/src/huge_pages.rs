@@ -56,42 +56,36 @@ impl HugePages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{HeapMapError, Result};
+    use crate::testing::Computed;
 
-    /// Memory in which one small page in eight has a byte, above an address.
-    struct Imitation(u64);
-
-    impl Memory for Imitation {
-        fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
-            if address < self.0 {
-                let source = std::io::ErrorKind::NotFound.into();
-                return Err(HeapMapError::Unreadable { address, source });
-            }
+    /// Returns memory in which one small page in eight has a byte, above an address.
+    fn memory_above(start: u64) -> impl Memory {
+        Computed(move |address: u64, buffer: &mut [u8]| {
             buffer.fill(0);
             buffer.chunks_mut(PAGE as usize).step_by(8).for_each(|page| page[17] = 1);
-            Ok(())
-        }
+            address >= start
+        })
     }
 
     #[test]
     fn small_pages_of_zeroes_are_counted() {
-        let huge = HugePages::examine(&Imitation(0), &[HUGE_PAGE..3 * HUGE_PAGE, 8 * HUGE_PAGE..9 * HUGE_PAGE]);
+        let huge = HugePages::examine(&memory_above(0), &[HUGE_PAGE..3 * HUGE_PAGE, 8 * HUGE_PAGE..9 * HUGE_PAGE]);
         let expected = HugePages { bytes: 3 * HUGE_PAGE, examined: 3 * HUGE_PAGE, empty: 3 * HUGE_PAGE / 8 * 7 };
         assert_eq!(huge, expected);
-        assert_eq!(HugePages::examine(&Imitation(0), &[]), HugePages::default());
+        assert_eq!(HugePages::examine(&memory_above(0), &[]), HugePages::default());
     }
 
     #[test]
     fn much_memory_is_examined_in_part() {
         let (start, end) = (4 * HUGE_PAGE, 4 * HUGE_PAGE + (10 << 30));
-        let huge = HugePages::examine(&Imitation(0), std::slice::from_ref(&(start..end)));
+        let huge = HugePages::examine(&memory_above(0), std::slice::from_ref(&(start..end)));
         assert!(huge.examined <= EXAMINED_MAX && huge.examined > EXAMINED_MAX / 2, "{huge:?}");
         assert_eq!((huge.bytes, huge.empty), (10 << 30, (10 << 30) / 8 * 7));
     }
 
     #[test]
     fn memory_that_is_gone_is_left_out() {
-        let huge = HugePages::examine(&Imitation(2 * HUGE_PAGE), std::slice::from_ref(&(0..4 * HUGE_PAGE)));
+        let huge = HugePages::examine(&memory_above(2 * HUGE_PAGE), std::slice::from_ref(&(0..4 * HUGE_PAGE)));
         assert_eq!((huge.bytes, huge.examined, huge.empty), (4 * HUGE_PAGE, 2 * HUGE_PAGE, 4 * HUGE_PAGE / 8 * 7));
     }
 }

@@ -24,6 +24,8 @@ mod process_pages;
 mod reader;
 mod scan;
 mod smaps;
+#[cfg(test)]
+mod testing;
 mod threads;
 mod zero_frames;
 mod zeroes;
@@ -31,16 +33,15 @@ mod zeroes;
 pub use self::account::{HeapOwner, HeapUse, PartGroup, PartKind, ResidentMemory, ResidentPart};
 pub use self::advice::{ResidentAdvice, ResidentFinding};
 pub use self::allocators::{Allocator, AllocatorHeap};
-pub use self::error::{HeapMapError, ResidentError, Result};
+pub use self::error::{HeapMapError, ResidentError};
 pub use self::fold::{BlockFold, PlacedBlock, SiteFold};
 pub use self::glibc::{GlibcArena, GlibcHeap, Piece};
 pub use self::heap::{Arena, BinUse, Chunk, HeapMap, HugeBlock, Run, Slice, Totals};
 pub use self::heap_pages::{HeapPage, HeapPages, PageSum, PageUse};
 pub use self::huge_pages::HugePages;
-pub use self::memory::Memory;
 pub use self::process::SearchedFiles;
 pub use self::process_pages::LiveRange;
-pub use self::smaps::{Amounts, SystemMapping};
+pub use self::smaps::Amounts;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use crate::error::{HeapMapError, Result};
 
 /// The memory of a process, or an imitation. Several threads may read it at once.
-pub trait Memory: Sync {
+pub(crate) trait Memory: Sync {
     /// Fills a buffer with the memory at an address.
     ///
     /// # Errors
@@ -25,9 +25,10 @@ impl Memory for File {
 
 /// The memory of a running process, for reading much of it.
 ///
-/// It is read by `process_vm_readv`, which copies once and takes the kernel's locks once for many
-/// pages. `/proc/PID/mem` copies twice, page by page; it is used for what the call refuses: memory
-/// that the process itself may not read, and all memory if a filter of system calls forbids it.
+/// The memory is read by `process_vm_readv`, which copies once and takes the kernel's locks once for
+/// many pages. `/proc/PID/mem` copies twice, page by page; it is used for what the call refuses:
+/// memory that the process itself may not read, and all memory if a filter of system calls forbids
+/// it.
 #[derive(Debug)]
 pub(crate) struct ProcessMemory {
     process: libc::pid_t,

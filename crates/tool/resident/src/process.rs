@@ -51,7 +51,7 @@ impl HeapMap {
     ///
     /// Fails if there is no such process, if this user may not read it (that takes the rights of a
     /// debugger), or if it does not use Heapledger's allocator.
-    pub fn of_process(process: u32) -> Result<HeapMap> {
+    pub fn of_process(process: u32) -> Result<HeapMap, HeapMapError> {
         HeapMap::of_process_with(process, &mut SearchedFiles::default())
     }
 
@@ -105,7 +105,7 @@ impl<'maps> Mapping<'maps> {
     /// Returns the address of the allocator's symbol. `None` if the file does not have it, or
     /// cannot be read: it may be gone, or be no program.
     fn symbol(&self, process: u32, searched: &mut SearchedFiles) -> Option<u64> {
-        // As the process sees the path, which may be in a container.
+        // The path is the process's own view of it, which may be in a container.
         let file = open_file(&format!("/proc/{process}/root{}", self.path))?;
         let identity = SearchedFiles::identity(&file)?;
         if searched.0.contains(&identity) {

@@ -75,7 +75,7 @@ impl<'m> WordReader<'m> {
         let length = part.map_or(0, |part| part.end - part.start);
         let buffer = &mut self.bytes[..length as usize];
         let is_read = length > 0 && self.memory.read(start, buffer).is_ok();
-        // Where nothing is, the window is empty, and what follows is near.
+        // The window is empty if nothing is there, and the words behind it are near.
         (self.start, self.length) = (start, if is_read { length } else { 0 });
         is_read
     }

@@ -6,22 +6,21 @@ use std::ops::Range;
 
 /// A mapping of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SystemMapping {
+pub(crate) struct SystemMapping {
     /// The addresses.
-    pub addresses: Range<u64>,
+    pub(crate) addresses: Range<u64>,
     /// True if the process may read it.
-    pub is_readable: bool,
+    pub(crate) is_readable: bool,
     /// True if the process may write to it.
-    pub is_writable: bool,
+    pub(crate) is_writable: bool,
     /// True if writes are seen by the other processes that map the same.
-    pub is_shared: bool,
+    pub(crate) is_shared: bool,
     /// The number of the file in its file system; 0 if there is no file.
-    pub inode: u64,
+    pub(crate) inode: u64,
     /// The path of the file, or a name such as `[heap]`; empty if it has none.
-    pub name: String,
+    pub(crate) name: String,
     /// The amounts of memory.
-    pub amounts: Amounts,
+    pub(crate) amounts: Amounts,
 }
 
 /// The amounts of memory of a mapping, or of all mappings of a process, in bytes.
@@ -78,7 +77,7 @@ impl Amounts {
 
 impl SystemMapping {
     /// Returns the size in bytes.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.addresses.end - self.addresses.start
     }
 

@@ -108,11 +108,11 @@ impl Threads {
 /// The use of a mapping as a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StackUse {
-    /// It is none.
+    /// No stack.
     None,
-    /// It is the stack of a thread.
+    /// The stack of a thread.
     Thread,
-    /// It was the stack of a thread that has ended; the C library keeps it for the next.
+    /// The stack of a thread that has ended; the C library keeps it for the next.
     Ended,
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn find(process: u32, mappings: &[SystemMapping]) -> Vec<(Range<u64>,
 /// headers. `first` is its first mapping. `None` if the file cannot be read.
 fn end_of_memory(process: u32, first: &SystemMapping) -> Option<u64> {
     let path = first.name.strip_suffix(" (deleted)").unwrap_or(&first.name);
-    // As the process sees the path, which may be in a container.
+    // The path is the process's own view of it, which may be in a container.
     let cache = ReadCache::new(open_file(&format!("/proc/{process}/root{path}"))?);
     let elf = Elf::parse(&cache).ok()?;
     let start = elf.segments().map(|segment| segment.address()).min()?;

@@ -20,7 +20,7 @@ fn this_process_is_accounted_for() {
     assert!(kinds.is_sorted(), "{kinds:?}");
     // The block has a mapping of its own, and all of it is resident.
     let start = block.as_ptr().expose_provenance() as u64;
-    assert_eq!(memory.resident_within(start..start + (8 << 20)), 8 << 20);
+    assert_eq!(memory.present_pages().bytes_within(start..start + (8 << 20)), 8 << 20);
     let mapped = memory.parts.iter().find(|part| part.kind == PartKind::GlibcMapped).unwrap();
     assert!(mapped.resident >= 8 << 20, "{memory:#?}");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::CachedReader;
 use crate::fill::{Filler, Fills};
 use crate::pages::PresentPages;
 
@@ -10,6 +11,8 @@ use crate::pages::PresentPages;
 pub(crate) const OWN: u64 = u64::MAX;
 /// The most blocks of one run that are looked at one by one. All allocators have fewer.
 const SLOTS_MAX: u64 = 1 << 17;
+/// The most blocks of lists that are followed for one heap.
+const LISTED_MAX: u64 = 1 << 28;
 
 /// The resident pages of a heap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,11 +30,13 @@ pub(super) struct PageFiller<'p> {
     groups: Vec<(Range<u64>, u64)>,
     /// Blocks that were added and are not in use.
     freed: Vec<Range<u64>>,
+    /// The number of blocks of lists that were followed.
+    listed: u64,
 }
 
 impl<'p> PageFiller<'p> {
     pub(super) fn new(pages: &'p PresentPages) -> PageFiller<'p> {
-        PageFiller { pages, filler: Filler::new(pages, 0), groups: Vec::new(), freed: Vec::new() }
+        PageFiller { pages, filler: Filler::new(pages, 0), groups: Vec::new(), freed: Vec::new(), listed: 0 }
     }
 
     /// Puts addresses into a group.
@@ -49,8 +54,16 @@ impl<'p> PageFiller<'p> {
         }
     }
 
-    /// Adds the blocks in use of a run of them.
-    pub(super) fn add_slots(&mut self, slots: &Slots) {
+    /// Adds the blocks in use of a run of them: all but those in lists, each of which is given by
+    /// its first block.
+    pub(super) fn add_slots(&mut self, mut slots: Slots, lists: &[u64], reader: &mut CachedReader<'_>) {
+        for &first in lists {
+            reader.follow_list(first, |block| {
+                let is_new = self.listed < LISTED_MAX && slots.set_free(block);
+                self.listed += u64::from(is_new);
+                is_new
+            });
+        }
         let Some(free) = &slots.free else { return };
         for number in (0..slots.count).filter(|number| free[(number / 64) as usize] >> (number % 64) & 1 == 0) {
             let start = slots.start + number * slots.size;
@@ -100,7 +113,7 @@ impl Slots {
 
     /// Notes that the block with an address is free. False if there is none, or if it is known to
     /// be free, so that a list of blocks comes to an end.
-    pub(super) fn set_free(&mut self, address: u64) -> bool {
+    fn set_free(&mut self, address: u64) -> bool {
         let number = address.checked_sub(self.start).and_then(|offset| offset.checked_div(self.size));
         let (Some(number), Some(free)) = (number.filter(|number| *number < self.count), &mut self.free) else {
             return false;

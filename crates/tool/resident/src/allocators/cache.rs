@@ -74,6 +74,17 @@ impl<'m> CachedReader<'m> {
         address.is_multiple_of(4).then_some((word >> (8 * (address & 7))) as u32)
     }
 
+    /// Calls a function with the address of each block of a list, from the first on, as long as it
+    /// returns true. A block begins with the address of the next. The function has to come to an
+    /// end by itself: the list may be a circle.
+    pub(super) fn follow_list(&mut self, first: u64, mut visit: impl FnMut(u64) -> bool) {
+        let mut block = first;
+        while visit(block) {
+            let Some(next) = self.word(block) else { break };
+            block = next;
+        }
+    }
+
     /// Forgets what was read around an address: it is read anew when it is asked for.
     pub(super) fn forget(&mut self, address: u64) {
         self.windows.remove(&(address / WINDOW));

@@ -49,7 +49,7 @@ pub(crate) fn find(process: u32, mappings: &[SystemMapping]) -> BTreeSet<Allocat
 
 /// Returns the allocators whose functions a file has.
 fn by_functions(process: u32, file: &str) -> BTreeSet<Allocator> {
-    // As the process sees the path, which may be in a container.
+    // The path is the process's own view of it, which may be in a container.
     let Some(opened) = open_file(&format!("/proc/{process}/root{file}")) else { return BTreeSet::new() };
     let cache = ReadCache::new(opened);
     let Ok(elf) = Elf::parse(&cache) else { return BTreeSet::new() };

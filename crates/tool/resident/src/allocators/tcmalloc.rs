@@ -12,9 +12,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::by_page::{PageFiller, Slots};
-use super::{
-    Allocator, AllocatorHeap, CachedReader, LISTED_BY_PAGE_MAX, Search, TRIES, Tables, WRONG_TOLERATED, words,
-};
+use super::{Allocator, AllocatorHeap, CachedReader, Search, TRIES, Tables, WRONG_TOLERATED, words};
 use crate::glibc::Piece;
 
 use self::lists::{Lists, SizeClasses};
@@ -123,8 +121,6 @@ pub(super) struct Heap<'a, 'm> {
     classes: SizeClasses,
     heap: AllocatorHeap,
     by_page: Option<PageFiller<'a>>,
-    /// The number of blocks in the lists of spans so far.
-    listed: u64,
     right: u64,
     wrong: u64,
     /// The end of the span read last.
@@ -143,7 +139,6 @@ impl<'a, 'm> Heap<'a, 'm> {
             classes,
             heap: AllocatorHeap::new(Allocator::Tcmalloc),
             by_page: search.page_filler(),
-            listed: 0,
             right: 0,
             wrong: 0,
             end: 0,
@@ -253,14 +248,8 @@ impl<'a, 'm> Heap<'a, 'm> {
         match (span.location, self.classes.size(span.class)) {
             (1 | 2, _) => {}
             (_, Some(size)) => {
-                let mut slots = Slots::new(span.start, size, u64::MAX, span.end);
-                let mut at = span.free;
-                while self.listed < LISTED_BY_PAGE_MAX && slots.set_free(at) {
-                    self.listed += 1;
-                    let Some(next) = self.reader.word(at) else { break };
-                    at = next;
-                }
-                filler.add_slots(&slots);
+                let slots = Slots::new(span.start, size, u64::MAX, span.end);
+                filler.add_slots(slots, &[span.free], self.reader);
             }
             (_, None) if span.class == 0 => filler.add(span.start..span.end),
             (_, None) => {}

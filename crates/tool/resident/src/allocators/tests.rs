@@ -2,14 +2,11 @@
 
 #![expect(clippy::single_range_in_vec_init, reason = "lists of ranges are meant, of which some have one")]
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::{HeapMapError, Result};
+use crate::testing::{Counted, Imitation};
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -22,37 +19,19 @@ const HEAP: u64 = 0x7f40_0000_0000;
 /// A process whose words are those that were written, and otherwise zeroes.
 #[derive(Clone, Default)]
 struct Image {
-    words: BTreeMap<u64, u64>,
-    pages: PresentPages,
+    memory: Imitation,
     data: Vec<Range<u64>>,
     private: Vec<Range<u64>>,
 }
 
-impl Memory for Image {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
-        let end = address + buffer.len() as u64;
-        if self.pages.bytes_within(address..end) != buffer.len() as u64 {
-            return Err(HeapMapError::Corrupt { address, reason: "nothing is there" });
-        }
-        buffer.fill(0);
-        for (&at, word) in self.words.range(address..end) {
-            buffer[(at - address) as usize..][..8].copy_from_slice(&word.to_le_bytes());
-        }
-        Ok(())
-    }
-}
-
 impl Image {
     fn write<const N: usize>(&mut self, address: u64, words: [u64; N]) {
-        (address..).step_by(8).zip(words).for_each(|(at, word)| _ = self.words.insert(at, word));
+        self.memory.write(address, words);
     }
 
     /// Makes the pages resident that have something, and those of some ranges.
     fn with_pages(mut self, ranges: &[Range<u64>]) -> Image {
-        let written = self.words.keys().map(|at| at / PAGE * PAGE);
-        let all = ranges.iter().flat_map(|range| range.clone().step_by(PAGE as usize)).chain(written);
-        let all: std::collections::BTreeSet<u64> = all.collect();
-        all.into_iter().for_each(|page| self.pages.push(page..page + PAGE));
+        self.memory.set_pages(ranges);
         self
     }
 
@@ -61,32 +40,18 @@ impl Image {
     }
 
     fn read(&self, by_page: bool) -> Vec<AllocatorHeap> {
-        Search { by_page, ..self.search(self, &Cell::new(false)) }.heaps()
+        Search { by_page, ..self.search(&self.memory, &Cell::new(false)) }.heaps()
     }
 
     fn search<'a>(&'a self, memory: &'a dyn Memory, is_doubtful: &'a Cell<bool>) -> Search<'a> {
-        let (data, private) = (&self.data[..], &self.private[..]);
-        Search { memory, pages: &self.pages, data, private, spaces: private, is_doubtful, by_page: false }
+        let (pages, data, private) = (&self.memory.pages, &self.data[..], &self.private[..]);
+        Search { memory, pages, data, private, spaces: private, is_doubtful, by_page: false }
     }
 
-    /// Calls a function for the memory. Panics if it reads much more than there is.
+    /// Calls a function for the memory. Panics if it reads much more than there is: 128 MiB.
     fn in_limits(&self, look: impl FnOnce(&Search<'_>, &mut CachedReader<'_>)) {
-        let (memory, is_doubtful) = (Limited { image: self, bytes: AtomicU64::new(0) }, Cell::new(false));
-        look(&self.search(&memory, &is_doubtful), &mut CachedReader::new(&memory, &self.pages));
-    }
-}
-
-/// Memory of which at most 128 MiB are read.
-struct Limited<'a> {
-    image: &'a Image,
-    bytes: AtomicU64,
-}
-
-impl Memory for Limited<'_> {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
-        let before = self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        assert!(before < 128 * MIB, "it is read again and again");
-        Memory::read(self.image, address, buffer)
+        let (memory, is_doubtful) = (Counted::new(self.memory.clone(), 128 * MIB), Cell::new(false));
+        look(&self.search(&memory, &is_doubtful), &mut CachedReader::new(&memory, &self.memory.pages));
     }
 }
 
@@ -179,6 +144,74 @@ fn a_heap_of_mimalloc() {
     assert_eq!(damaged.heaps(), []);
 }
 
+/// Returns a heap of mimalloc 3 with a page of 64 bytes a block, of which three are in use, and
+/// another thread has freed one of these; and a page of two slices with one block.
+fn mimalloc_3() -> Image {
+    const MAP: u64 = OWN;
+    const TABLE: u64 = OWN + 2 * MIB;
+    const PAGES: u64 = OWN + 3 * MIB;
+    const SLICE: u64 = 64 << 10;
+    let mut image = Image { data: vec![DATA..DATA + PAGE], ..Image::default() };
+    image.private = vec![OWN..OWN + 4 * MIB, HEAP..HEAP + 3 * SLICE];
+    image.write(DATA + 64, [MAP]);
+    let slice = HEAP / SLICE;
+    image.write(MAP + 8 * (slice >> 13), [TABLE]);
+    image.write(TABLE + 8 * (slice & 0x1fff), [PAGES, PAGES + 64, PAGES + 64]);
+    image.write(PAGES, [THREAD | 2, HEAP + 64 * 3, 3 | 8 << 16 | 1024 << 32, 0, (HEAP + 64) | 1, 64, HEAP]);
+    image.write(PAGES + 64, [THREAD | 2, 0, 1 | 1 << 16 | 1 << 32, 0, 1, 100_000, HEAP + SLICE]);
+    (3..7).for_each(|block| image.write(HEAP + 64 * block, [HEAP + 64 * (block + 1)]));
+    image.write(HEAP + 64 * 7, [0]);
+    image.with_pages(&[HEAP + SLICE..HEAP + SLICE + PAGE])
+}
+
+#[test]
+fn a_heap_of_mimalloc_3() {
+    let heaps = mimalloc_3().heaps();
+    let [heap] = &heaps[..] else { panic!("{heaps:#?}") };
+    assert_eq!((heap.allocator, heap.arenas), (Allocator::Mimalloc, 1));
+    assert_eq!((heap.used, heap.cached), (piece(3, 128 + 100_000, 128 + PAGE), piece(1, 64, 64)));
+    assert_eq!(heap.free, piece(2, (3 << 16) - 192 - 100_000, PAGE - 192));
+    assert_eq!(heap.ranges, [HEAP..HEAP + (64 << 10), HEAP + (64 << 10)..HEAP + (192 << 10)]);
+}
+
+/// Returns a heap of mimalloc 3 where other memory comes first that looks like a page map up to its
+/// first page. The other tables of this map are zeroes: of a GiB that is resident.
+fn mimalloc_3_behind_another() -> Image {
+    const OTHER: u64 = 0x7a00_0000_0000;
+    const ZEROES: u64 = 0x7b00_0000_0000;
+    let mut image = mimalloc_3();
+    image.private.insert(0, OTHER..OTHER + 4 * MIB);
+    image.private.insert(1, ZEROES..ZEROES + (1 << 30));
+    image.write(DATA, [OTHER]);
+    let (table, page) = (OTHER + 2 * MIB, OTHER + 3 * MIB);
+    image.write(OTHER + 8, [table]);
+    (1..1 << 14).for_each(|number| image.write(OTHER + 8 + 8 * number, [ZEROES + (64 << 10) * (number - 1)]));
+    image.write(table, [page]);
+    image.write(page, [8, 0, 8 << 32 | 8 << 16, 0, 0, 64, (1 << 13) << 16]);
+    let mut image = image.with_pages(&[HEAP + (64 << 10)..HEAP + (64 << 10) + PAGE]);
+    let mut pages = PresentPages::default();
+    let (before, behind) = (0..ZEROES, ZEROES + (1 << 30)..u64::MAX);
+    image.memory.pages.within(before).for_each(|part| pages.push(part));
+    pages.push(ZEROES..ZEROES + (1 << 30));
+    image.memory.pages.within(behind).for_each(|part| pages.push(part));
+    image.memory.pages = pages;
+    image
+}
+
+#[test]
+fn a_page_map_behind_other_memory_that_looks_like_one() {
+    let expected = mimalloc_3().heaps();
+    // The tables of zeroes would be 128 Mi words, of which half of the limit is looked at.
+    for (words, is_found) in [(1 << 17, true), (1 << 10, false)] {
+        mimalloc_3_behind_another().in_limits(|search, reader| {
+            let mut words_left = words;
+            let heap = mimalloc::page_map::find_within(search, reader, &mut words_left);
+            assert_eq!(heap.as_slice(), if is_found { &expected[..] } else { &[] });
+            assert!(words_left < words / 2 && search.is_doubtful.get() != is_found, "{words_left}");
+        });
+    }
+}
+
 /// Returns a heap of tcmalloc with a span of blocks of 16 bytes, of which ten are not in its list,
 /// two of these in the cache of a thread; a large block; and free pages.
 fn tcmalloc() -> Image {
@@ -265,7 +298,6 @@ fn tables_that_are_named_again_and_again() {
         for number in (0..1 << 18).filter(|number| *number != HEAP >> 30) {
             image.write(DATA + 8 + 8 * number, [leaf + step * (number % 1024)]);
         }
-        image.pages = PresentPages::default();
         let image = image.with_pages(&[OWN..OWN + 4 * MIB]);
         image.in_limits(|search, reader| assert_eq!(jemalloc::Heap::read(search, reader, DATA + 8), None));
     }
@@ -273,7 +305,6 @@ fn tables_that_are_named_again_and_again() {
     for number in (0..1 << 17).filter(|number| *number != HEAP >> 31) {
         image.write(DATA + 0x808 + 8 * number, [OWN + 8]);
     }
-    image.pages = PresentPages::default();
     let image = image.with_pages(&[OWN..OWN + 4 * MIB]);
     image.in_limits(|search, reader| assert!(tcmalloc::Heap::read(search, reader, DATA + 0x808).is_none()));
 }
@@ -295,7 +326,7 @@ fn mimalloc_with_one_table() -> Image {
     image.with_pages(&[])
 }
 
-/// It has 2^31 entries, each of which would be another page.
+/// The page map has 2^31 entries, each of which would be another page.
 #[test]
 fn a_page_map_with_one_table() {
     mimalloc_with_one_table().in_limits(|search, reader| {
@@ -309,12 +340,10 @@ fn a_page_map_with_one_table() {
 fn a_leaf_without_sense() {
     let mut image = jemalloc();
     (14..4096).for_each(|page| image.write(OWN + MIB + 64 + 8 * page, [OWN + 0x1800]));
-    image.pages = PresentPages::default();
     let image = image.with_pages(&[]);
     image.in_limits(|search, reader| assert_eq!(jemalloc::find(search, reader), []));
     let mut image = tcmalloc();
     (7..4096).for_each(|page| image.write(OWN + 8 + 8 * page, [OWN + 3 * MIB + 2048]));
-    image.pages = PresentPages::default();
     let image = image.with_pages(&[]);
     image.in_limits(|search, reader| assert_eq!(tcmalloc::find(search, reader), []));
 }
@@ -325,8 +354,8 @@ fn zeroes_that_may_be_leaves() {
     let image = Image { private: vec![OWN..OWN + 4 * MIB], ..Image::default() };
     let image = image.with_pages(&[OWN..OWN + 2 * MIB]);
     let doubtful = Cell::new(false);
-    let (search, mut words_left) = (image.search(&image, &doubtful), 20_000);
-    let reader = &mut CachedReader::new(&image, &image.pages);
+    let (search, mut words_left) = (image.search(&image.memory, &doubtful), 20_000);
+    let reader = &mut CachedReader::new(&image.memory, &image.memory.pages);
     for left in [20_000 - 8192, 20_000 - 2 * 8192, 0, 0] {
         assert_eq!(jemalloc::number_of_leaf(&search, reader, OWN, &mut words_left), None);
         assert_eq!(words_left, left);
@@ -359,7 +388,7 @@ fn filled(image: &Image, heap: &AllocatorHeap) -> [u64; 2] {
     let pages = heap.pages.as_ref().unwrap();
     let mut sums = [0; 2];
     for range in &heap.ranges {
-        for (address, fill) in pages.fills.within(&image.pages, range.clone()) {
+        for (address, fill) in pages.fills.within(&image.memory.pages, range.clone()) {
             let is_own = pages.groups.iter().any(|(group, of)| *of == OWN_PAGES && group.contains(&address));
             sums[usize::from(is_own)] += u64::from(fill.used);
         }
@@ -384,7 +413,7 @@ fn pages_have_the_blocks_that_were_counted() {
     free.windows(2).for_each(|pair| tcmalloc.write(pair[0], [pair[1]]));
     // The second page of the span is not there: the list ends.
     tcmalloc.write(HEAP + 16 * 255, [HEAP + 16 * 256]);
-    for image in [jemalloc(), mimalloc, tcmalloc.clone(), musl()] {
+    for image in [jemalloc(), mimalloc, mimalloc_3(), tcmalloc.clone(), musl()] {
         let (counted, by_page) = (image.heaps(), image.read(true));
         let [heap] = &by_page[..] else { panic!("{by_page:#?}") };
         let [blocks, own] = filled(&image, heap);
@@ -407,7 +436,8 @@ fn a_process_without_a_heap_and_one_with_two() {
     let (mut both, other) = (musl(), jemalloc());
     let moved = 0x10_0000_0000;
     let is_address = |word: u64| (OWN..HEAP + MIB).contains(&word);
-    both.words = both
+    both.memory.words = both
+        .memory
         .words
         .iter()
         .map(|(at, word)| (at + moved, if is_address(*word) { word + moved } else { *word }))
@@ -415,8 +445,7 @@ fn a_process_without_a_heap_and_one_with_two() {
     let shift = |range: &Range<u64>| range.start + moved..range.end + moved;
     both.data = both.data.iter().map(shift).chain(other.data).collect();
     both.private = both.private.iter().map(shift).chain(other.private).collect();
-    both.words.extend(other.words);
-    both.pages = PresentPages::default();
+    both.memory.words.extend(other.memory.words);
     both.private.sort_by_key(|range| range.start);
     both.data.sort_by_key(|range| range.start);
     let found = both.with_pages(&[]).heaps();
@@ -436,17 +465,17 @@ proptest! {
 
     /// Damaged descriptions give no heap, or one whose pieces make sense. Nothing panics.
     #[test]
-    fn damaged_heaps(which in 0..4_usize, changes in vec((any::<prop::sample::Index>(), any::<u64>(), 0..64_u32), 1..12)) {
-        let mut image = [jemalloc, mimalloc, tcmalloc, musl][which]();
-        let places: Vec<u64> = image.words.keys().copied().collect();
+    fn damaged_heaps(which in 0..5_usize, changes in vec((any::<prop::sample::Index>(), any::<u64>(), 0..64_u32), 1..12)) {
+        let mut image = [jemalloc, mimalloc, tcmalloc, musl, mimalloc_3][which]();
+        let places: Vec<u64> = image.memory.words.keys().copied().collect();
         for (place, word, shift) in changes {
-            image.words.insert(*place.get(&places), word >> shift);
+            image.memory.words.insert(*place.get(&places), word >> shift);
         }
         for heap in image.read(true) {
             prop_assert!(heap.ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{heap:?}");
             prop_assert!(heap.ranges.iter().all(|range| range.start < range.end), "{heap:?}");
             let total = heap.total();
-            prop_assert!(total.resident <= image.pages.bytes_within(0..u64::MAX), "{heap:?}");
+            prop_assert!(total.resident <= image.memory.pages.bytes_within(0..u64::MAX), "{heap:?}");
         }
     }
 }

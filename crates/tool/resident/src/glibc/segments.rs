@@ -105,7 +105,7 @@ fn divide(pages: &PresentPages, extents: &[(usize, Extent)], plan: Plan) -> Vec<
         let end = extent.range.end;
         let mut start = extent.range.start;
         while start < end {
-            // Where nothing is in memory, no chunk begins.
+            // No chunk begins at an address that is not in memory.
             let present = pages.within(start.saturating_add(plan.segment).min(end)..end).next();
             let limit = if plan.threads > 1 { present.map_or(end, |present| present.start) } else { end };
             segments.push(Segment { extent: number, start, limit });

@@ -1,12 +1,10 @@
 //! A heap of glibc 2.36 that is written here word by word, and hostile ones.
 
-use std::collections::BTreeMap;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::{HeapMapError, Result};
+use crate::testing::Imitation;
 
 const MAIN: u64 = 0x7f00_0000_1000;
 const BRK: u64 = 0x5500_0000_0000;
@@ -16,34 +14,7 @@ const HEAP: u64 = 0x7e00_0400_0000;
 const HEAP_SIZE: u64 = 0x3000;
 const MMAP: u64 = 0x7f10_0000_0000;
 
-/// Memory whose words are those that were written, and otherwise zeroes.
-#[derive(Clone, Default)]
-struct Imitation {
-    words: BTreeMap<u64, u64>,
-    pages: PresentPages,
-}
-
-impl Memory for Imitation {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
-        let end = address + buffer.len() as u64;
-        if self.pages.bytes_within(address..end) != buffer.len() as u64 {
-            return Err(HeapMapError::Corrupt { address, reason: "nothing is there" });
-        }
-        buffer.fill(0);
-        for (&at, word) in self.words.range(address..end) {
-            buffer[(at - address) as usize..][..8].copy_from_slice(&word.to_le_bytes());
-        }
-        Ok(())
-    }
-}
-
 impl Imitation {
-    fn write<const N: usize>(&mut self, address: u64, words: [u64; N]) {
-        (0..).zip(words).for_each(|(at, word)| {
-            self.words.insert(address + 8 * at, word);
-        });
-    }
-
     /// Writes a chunk, and the word of the next with its own mark.
     fn chunk(&mut self, address: u64, size: u64, is_used: bool) -> u64 {
         let flags = self.words.get(&(address + 8)).copied().unwrap_or(1) & 7;

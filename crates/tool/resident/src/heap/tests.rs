@@ -4,22 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::Imitation;
 
-/// Memory of a test's own making.
-#[derive(Default)]
-struct Imitation(BTreeMap<u64, Vec<u8>>);
-
-impl Memory for Imitation {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
-        let nothing = HeapMapError::Corrupt { address, reason: "nothing is there" };
-        let (start, bytes) = self.0.range(..=address).next_back().ok_or(nothing)?;
-        let offset = (address - start) as usize;
-        let nothing = HeapMapError::Corrupt { address, reason: "nothing is there" };
-        let part = bytes.get(offset..offset + buffer.len()).ok_or(nothing)?;
-        buffer.copy_from_slice(part);
-        Ok(())
-    }
-}
+/// The parts of a process's memory, by their addresses.
+type Parts = BTreeMap<u64, Vec<u8>>;
 
 const ROOT: u64 = 0x10_0000;
 const LEAF: u64 = 0x20_0000;
@@ -56,36 +44,37 @@ fn put_run(header: &mut [u8], slice: usize, used: u32, size: u32, counts: [u16; 
 }
 
 /// Returns memory with a chunk of two runs, a free slice with 3 pages, and a huge block.
-fn memory() -> Imitation {
-    let mut memory = Imitation::default();
-    memory.0.insert(0, layout(|_| ()));
+fn memory() -> Parts {
+    let mut memory = Parts::default();
+    memory.insert(0, layout(|_| ()));
     let mut root = vec![0; 32];
     root[0..8].copy_from_slice(&LEAF.to_le_bytes());
-    memory.0.insert(ROOT, root);
+    memory.insert(ROOT, root);
     let mut leaf = vec![0; 64];
     leaf[16] = 1;
     leaf[24..32].copy_from_slice(&HUGE.to_le_bytes());
-    memory.0.insert(LEAF, leaf);
+    memory.insert(LEAF, leaf);
     let mut heap = vec![0; 64 + 40 * 100];
     // The current run of class 6 is that of slice 1.
     heap[64 + 6 * 40..][..8].copy_from_slice(&(HEADER + 64).to_le_bytes());
-    memory.0.insert(HEAP, heap);
-    memory.0.insert(HUGE, (5_u64 << 20).to_le_bytes().to_vec());
+    memory.insert(HEAP, heap);
+    memory.insert(HUGE, (5_u64 << 20).to_le_bytes().to_vec());
     let mut header = vec![0; 4096];
     header[56..64].copy_from_slice(&ARENA.to_le_bytes());
     header[0..8].copy_from_slice(&(!0b1_1110_u64).to_le_bytes());
     put_run(&mut header, 1, 11, 112, [585, 36], 6, 1);
     put_run(&mut header, 2, 1, 196_608, [1, 1], 69, 3);
     header[5 * 64 + 47] = 0x40 | 3;
-    memory.0.insert(HEADER, header);
+    memory.insert(HEADER, header);
     let mut arena = 77_u64.to_le_bytes().to_vec();
     arena.extend(*b"cache\0\0\0\0\0\0\0\0\0\0\0");
-    memory.0.insert(ARENA, arena);
+    memory.insert(ARENA, arena);
     memory
 }
 
-fn read(memory: &Imitation) -> Result<HeapMap> {
-    HeapMap::read(memory, &Layout::read(memory, 0)?.expect("a layout"))
+fn read(parts: &Parts) -> Result<HeapMap> {
+    let memory = Imitation::of_parts(parts);
+    HeapMap::read(&memory, &Layout::read(&memory, 0)?.expect("a layout"))
 }
 
 #[test]
@@ -127,33 +116,36 @@ fn layouts_that_make_no_sense_are_refused() {
     ];
     for (index, value) in wrong {
         let mut memory = memory();
-        memory.0.insert(0, layout(|numbers| numbers[index] = value));
-        assert!(matches!(Layout::read(&memory, 0), Err(HeapMapError::Corrupt { .. })), "{index}: {value}");
+        memory.insert(0, layout(|numbers| numbers[index] = value));
+        assert!(
+            matches!(Layout::read(&Imitation::of_parts(&memory), 0), Err(HeapMapError::Corrupt { .. })),
+            "{index}: {value}"
+        );
     }
     let mut memory = memory();
-    memory.0.insert(0, vec![b'x'; 200]);
-    assert!(Layout::read(&memory, 0).unwrap().is_none());
-    memory.0.insert(0, layout(|_| ())[..50].to_vec());
-    assert!(Layout::read(&memory, 0).is_err());
+    memory.insert(0, vec![b'x'; 200]);
+    assert!(Layout::read(&Imitation::of_parts(&memory), 0).unwrap().is_none());
+    memory.insert(0, layout(|_| ())[..50].to_vec());
+    assert!(Layout::read(&Imitation::of_parts(&memory), 0).is_err());
 }
 
 #[test]
 fn what_is_not_there_is_an_error_or_no_chunk() {
     for gone in [ROOT, LEAF] {
         let mut memory = memory();
-        memory.0.remove(&gone);
+        memory.remove(&gone);
         assert!(read(&memory).is_err(), "{gone:#x}");
     }
     let mut memory = memory();
-    memory.0.remove(&HEADER);
+    memory.remove(&HEADER);
     assert_eq!(read(&memory).unwrap().chunks, []);
     let mut memory = self::memory();
-    memory.0.remove(&HUGE);
+    memory.remove(&HUGE);
     let map = read(&memory).unwrap();
     assert_eq!((map.chunks.len(), map.huge.len()), (1, 0));
     // Without its heap, nobody knows that the run is the current one.
     let mut memory = self::memory();
-    memory.0.remove(&HEAP);
+    memory.remove(&HEAP);
     assert_eq!(read(&memory).unwrap().bins()[0].used, 11);
 }
 
@@ -161,15 +153,15 @@ fn what_is_not_there_is_an_error_or_no_chunk() {
 fn chunks_that_cannot_be_read_count_too() {
     let mut memory = memory();
     // Four leaves of 65,536 chunks, and one chunk more in the fifth.
-    memory.0.insert(0, layout(|numbers| (numbers[1], numbers[2]) = (5, 1 << 16)));
+    memory.insert(0, layout(|numbers| (numbers[1], numbers[2]) = (5, 1 << 16)));
     let leaf_at = |number: u64| 0x1000_0000_0000 + (number << 24);
-    memory.0.insert(ROOT, (0..5).flat_map(|number| leaf_at(number).to_le_bytes()).collect());
+    memory.insert(ROOT, (0..5).flat_map(|number| leaf_at(number).to_le_bytes()).collect());
     let full: Vec<u8> = CHUNK.to_le_bytes().repeat(1 << 16);
-    (0..4).for_each(|number| drop(memory.0.insert(leaf_at(number), full.clone())));
-    memory.0.insert(leaf_at(4), vec![0; 8 << 16]);
-    memory.0.remove(&HEADER);
+    (0..4).for_each(|number| drop(memory.insert(leaf_at(number), full.clone())));
+    memory.insert(leaf_at(4), vec![0; 8 << 16]);
+    memory.remove(&HEADER);
     assert_eq!(read(&memory).unwrap().chunks, []);
-    memory.0.insert(leaf_at(4), [CHUNK.to_le_bytes().to_vec(), vec![0; (8 << 16) - 8]].concat());
+    memory.insert(leaf_at(4), [CHUNK.to_le_bytes().to_vec(), vec![0; (8 << 16) - 8]].concat());
     assert!(matches!(read(&memory), Err(HeapMapError::TooLarge(CHUNKS_MAX))));
 }
 
@@ -180,9 +172,9 @@ fn a_layout_that_makes_no_sense_is_told_from_no_allocator() {
     /// The address of memory without a layout.
     const NOTHING_AT: u64 = 0x2000;
     let mut memory = memory();
-    memory.0.insert(OTHER, layout(|numbers| numbers[1] = 0));
-    memory.0.insert(NOTHING_AT, vec![0; 200]);
-    let read = |addresses: &[u64]| HeapMap::read_used(&memory, addresses.iter().copied());
+    memory.insert(OTHER, layout(|numbers| numbers[1] = 0));
+    memory.insert(NOTHING_AT, vec![0; 200]);
+    let read = |addresses: &[u64]| HeapMap::read_used(&Imitation::of_parts(&memory), addresses.iter().copied());
     assert!(read(&[NOTHING_AT]).unwrap().is_none());
     assert!(matches!(read(&[OTHER, NOTHING_AT]), Err(HeapMapError::Corrupt { address: OTHER, .. })));
     assert_eq!(read(&[OTHER, 0]).unwrap().expect("a heap").chunks.len(), 1);

@@ -1,39 +1,19 @@
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::*;
-use crate::error::{HeapMapError, Result};
+use crate::testing::{Computed, Counted};
 
 const START: u64 = 0x10_0000;
 const PAGES: u64 = 200;
 
-/// Memory whose words are their own addresses. It counts the calls and the bytes.
-#[derive(Default)]
-struct Counted {
-    calls: AtomicU64,
-    bytes: AtomicU64,
-    /// A page that has gone.
-    gone: Option<u64>,
-}
-
-impl Memory for Counted {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        let end = address + buffer.len() as u64;
-        if self.gone.is_some_and(|gone| address < gone + PAGE && gone < end) {
-            return Err(HeapMapError::Corrupt { address, reason: "nothing is there" });
-        }
-        (0..).step_by(8).zip(buffer.chunks_exact_mut(8)).for_each(|(at, word)| {
-            word.copy_from_slice(&(address + at).to_le_bytes());
+/// Returns memory whose words are their own addresses, without a page that has gone.
+fn memory_without(gone: Option<u64>) -> Counted<impl Memory> {
+    let fill = move |address: u64, buffer: &mut [u8]| {
+        (address..).step_by(8).zip(buffer.chunks_exact_mut(8)).for_each(|(at, word)| {
+            word.copy_from_slice(&at.to_le_bytes());
         });
-        Ok(())
-    }
-}
-
-impl Counted {
-    fn counts(&self) -> [u64; 2] {
-        [&self.calls, &self.bytes].map(|count| count.load(Ordering::Relaxed))
-    }
+        let end = address + buffer.len() as u64;
+        !gone.is_some_and(|gone| address < gone + PAGE && gone < end)
+    };
+    Counted::new(Computed(fill), u64::MAX)
 }
 
 fn pages() -> PresentPages {
@@ -44,7 +24,7 @@ fn pages() -> PresentPages {
 
 /// Reads a word at each step, and returns the calls and the bytes that it took.
 fn read_by(step: u64) -> [u64; 2] {
-    let (memory, pages) = (Counted::default(), pages());
+    let (memory, pages) = (memory_without(None), pages());
     let mut reader = WordReader::new(&memory, &pages);
     for at in (START + 8..START + PAGES * PAGE).step_by(step as usize) {
         assert_eq!(reader.word(at), Some(at));
@@ -65,7 +45,7 @@ fn neighbours_are_read_at_once_and_distant_words_alone() {
 
 #[test]
 fn what_is_not_there_is_not_read() {
-    let (memory, mut pages) = (Counted::default(), pages());
+    let (memory, mut pages) = (memory_without(None), pages());
     pages.push(START + 2 * PAGES * PAGE..START + 3 * PAGES * PAGE);
     let mut reader = WordReader::new(&memory, &pages);
     let hole = START + PAGES * PAGE;
@@ -78,7 +58,7 @@ fn what_is_not_there_is_not_read() {
 
 #[test]
 fn a_page_that_has_gone_does_not_hide_those_before_it() {
-    let (memory, pages) = (Counted { gone: Some(START + 10 * PAGE), ..Counted::default() }, pages());
+    let (memory, pages) = (memory_without(Some(START + 10 * PAGE)), pages());
     let mut reader = WordReader::new(&memory, &pages);
     for at in (START..START + 20 * PAGE).step_by(512) {
         let is_gone = (START + 10 * PAGE..START + 11 * PAGE).contains(&at);

@@ -34,15 +34,15 @@ pub(super) struct Edata {
 /// The use of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It has blocks.
+    /// An extent with blocks.
     Active,
-    /// It is free.
+    /// A free extent.
     Dirty,
-    /// It is free, and the system may take its pages.
+    /// A free extent whose pages the system may take.
     Muzzy,
-    /// It is free, and its pages were given back.
+    /// A free extent whose pages were given back.
     Retained,
-    /// It is free, and is just being changed.
+    /// A free extent that is just being changed.
     Changing,
 }
 

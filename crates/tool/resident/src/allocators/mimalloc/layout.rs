@@ -2,6 +2,7 @@
 
 use super::super::{CachedReader, TRIES};
 use super::SLICE;
+use super::heap_reader::PageBlocks;
 
 /// The slices of a segment without a huge block.
 const SLICES: u64 = 512;
@@ -18,21 +19,22 @@ const PAGE_WORDS: usize = 10;
 /// The offsets in bytes of some versions.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// In a segment: the number of pages in use, a number that depends on the address, the number
-    /// of slices (followed by that of those for the description, the kind, the number of entries
-    /// and the thread), and the first page.
+    /// The fields of a segment: the number of pages in use, a number that depends on the address,
+    /// the number of slices (followed by that of those for the description, the kind, the number of
+    /// entries and the thread), and the first page.
     used: u64,
     cookie: u64,
     slices: u64,
     pages: u64,
     /// The size of a page's description.
     page_size: u64,
-    /// In a page: true if the word at 24 has the number of blocks in use and their size, of 4 bytes
+    /// True if the word at 24 of a page has the number of blocks in use and their size, of 4 bytes
     /// each. Otherwise, they are in the words at 32 and 40.
     is_short: bool,
-    /// In a page: the list of blocks that other threads have freed, in front of the heap.
+    /// The field of a page with the list of blocks that other threads have freed, in front of the
+    /// heap.
     thread_free: usize,
-    /// In a heap: the list of blocks of full pages that other threads have freed.
+    /// The field of a heap with the list of blocks of full pages that other threads have freed.
     pub(super) heap_delayed: u64,
 }
 
@@ -86,20 +88,9 @@ pub(super) enum Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageUse {
     pub(super) slices: u32,
-    /// The number of blocks for which it has room.
-    pub(super) reserved: u64,
-    /// The number of blocks in use, those that other threads have freed included.
-    pub(super) used: u64,
-    /// The size of a block in bytes; 0 if the slices are free.
-    pub(super) block_size: u64,
-    pub(super) thread_free: u64,
+    /// The address of the description of the heap that has it.
     pub(super) heap: u64,
-    /// The number of blocks that were ever cut, the address of the first, and the two lists of free
-    /// blocks.
-    pub(super) capacity: u64,
-    pub(super) start: u64,
-    pub(super) free: u64,
-    pub(super) local_free: u64,
+    pub(super) blocks: PageBlocks,
 }
 
 impl Layout {
@@ -139,9 +130,9 @@ impl Layout {
         let used = reader.word(start + self.used)?;
         if used == 0 {
             // A segment that was given up, and is kept for the next.
-            pages.iter_mut().skip(1).for_each(|page| page.block_size = 0);
+            pages.iter_mut().skip(1).for_each(|page| page.blocks.size = 0);
         }
-        let counted = pages.iter().skip(1).filter(|page| page.block_size > 0).count() as u64;
+        let counted = pages.iter().skip(1).filter(|page| page.blocks.size > 0).count() as u64;
         let is_whole = u64::from(pages.first()?.slices) == info_slices && used == counted;
         is_whole.then_some(Segment { cookie, slices, thread, pages })
     }
@@ -154,8 +145,8 @@ impl Layout {
                 self.page(&reader.words::<PAGE_WORDS>(start + self.pages + index * self.page_size)?, slices)?;
             if self.is_short {
                 // Small blocks do not begin with the page, so that they are in other cache lines.
-                let offset = if (8..=1024).contains(&page.block_size) { SMALL_OFFSET } else { 0 };
-                page.start = start + index * SLICE + offset;
+                let offset = if (8..=1024).contains(&page.blocks.size) { SMALL_OFFSET } else { 0 };
+                page.blocks.start = start + index * SLICE + offset;
             }
             index += u64::from(page.slices);
             pages.push(page);
@@ -179,20 +170,12 @@ impl Layout {
         let (thread_free, heap) = (words[self.thread_free / 8], words[self.thread_free / 8 + 1]);
         let capacity = words[1] >> 16 & 0xffff;
         let [start, local_free] = if self.is_short { [0, words[4]] } else { [words[6], words[3]] };
-        let page = PageUse {
-            slices: count,
-            reserved,
-            used,
-            block_size,
-            thread_free,
-            heap,
-            capacity,
-            start,
-            free: words[2],
-            local_free,
-        };
         let fits = block_size == 0 || block_size <= bytes && used.saturating_mul(block_size) <= bytes;
-        fits.then_some(page)
+        let free = [words[2], local_free];
+        // The lowest bits of a list that other threads change are flags.
+        let thread_free = thread_free & !3;
+        let blocks = PageBlocks { reserved, capacity, used, size: block_size, start, free, thread_free };
+        fits.then_some(PageUse { slices: count, heap, blocks })
     }
 
     /// Returns the addresses of the arena whose description is at an address, if that makes sense.

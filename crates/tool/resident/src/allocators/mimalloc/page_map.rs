@@ -6,15 +6,12 @@
 //! `include/mimalloc/types.h`, `include/mimalloc/internal.h` and `src/page-map.c` of mimalloc 3.1.5
 //! and 3.3.2.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
-use super::super::by_page::{PageFiller, Slots};
-use super::super::{
-    Allocator, AllocatorHeap, CachedReader, LISTED_BY_PAGE_MAX, Search, TRIES, Tables, WORDS_MAX, words,
-};
+use super::super::{AllocatorHeap, CachedReader, Search, TRIES, Tables, WORDS_MAX, WRONG_TOLERATED, words};
 use super::SLICE;
-use crate::glibc::Piece;
+use super::heap_reader::{HeapReader, PageBlocks};
 
 /// The entries of the first level, if addresses have 47 bits, and of a table of the second.
 const TABLES: u64 = 1 << 18;
@@ -27,32 +24,40 @@ const TRIES_MAX: usize = 1 << 16;
 /// The words of a first level that are looked at in a try.
 const WORDS_AT_ONCE: usize = 16 * 512;
 /// The most ranges of slices that have a page: of a heap of 256 GiB, if each has one slice.
-const PAGES_MAX: usize = 1 << 22;
-/// The most blocks of lists that are followed.
-const LISTED_MAX: u64 = 1 << 22;
+const PAGES_MAX: u64 = 1 << 22;
 /// A page map is none of this layout if more than one of so many descriptions makes no sense.
 const WRONG_MAX: u64 = 64;
+/// The words that a description without sense counts for: so many are read at once.
+const WORDS_OF_WRONG: u64 = 2048;
 /// The most slices of an arena, and the least.
 const ARENA_SLICES: std::ops::RangeInclusive<u64> = 512..=1 << 22;
 
 /// Returns the heap of mimalloc 3 in a process.
+///
+/// The first page of a map may make sense by chance. If the other pages do not, further addresses
+/// are tried, until all tries have looked at [`WORDS_MAX`] words without a page.
 pub(in super::super) fn find(search: &Search<'_>, reader: &mut CachedReader<'_>) -> Option<AllocatorHeap> {
-    let (mut map, mut tries, mut words_left) = (None, 0, WORDS_MAX);
+    find_within(search, reader, &mut { WORDS_MAX })
+}
+
+/// Does the same with another limit, of which `words_left` are left at the end.
+pub(in super::super) fn find_within(
+    search: &Search<'_>,
+    reader: &mut CachedReader<'_>,
+    words_left: &mut u64,
+) -> Option<AllocatorHeap> {
+    let (mut heap, mut tried, mut is_doubtful) = (None, HashSet::new(), false);
     search.for_each_data(|start, bytes| {
         for (_, address) in words(start, bytes).filter(|(_, word)| *word != 0 && word % 8 == 0) {
-            if map.is_none() && tries < TRIES_MAX && search.private_at(address).is_some() {
-                tries += 1;
-                map = Some(address).filter(|_| first_page(search, reader, address, &mut words_left).is_some());
+            let may_be = heap.is_none() && *words_left > 0 && tried.len() < TRIES_MAX;
+            if may_be && search.private_at(address).is_some() && tried.insert(address) {
+                let is_map = first_page(search, reader, address, words_left).is_some();
+                heap = Some(address).filter(|_| is_map).and_then(|map| read(search, reader, map, words_left));
+                is_doubtful |= is_map;
             }
         }
     });
-    // A page that was given back since the map was read has no description: all is read anew.
-    let map = map?;
-    let heap = (0..TRIES).find_map(|_| {
-        reader.forget_all();
-        Heap::read(search, reader, map)
-    });
-    if heap.is_none() {
+    if heap.is_none() && is_doubtful {
         search.is_doubtful.set(true);
     }
     heap
@@ -90,16 +95,8 @@ pub(in super::super) fn first_page(
 /// A page: blocks of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Page {
-    used: u64,
-    capacity: u64,
-    reserved: u64,
-    block_size: u64,
-    /// The address of the first block.
-    start: u64,
-    /// The two lists of free blocks of the thread that owns the page.
-    free: [u64; 2],
-    /// The list of blocks that other threads have freed.
-    thread_free: u64,
+    blocks: PageBlocks,
+    /// The thread that owns the page; 0 if none does.
     thread: u64,
 }
 
@@ -110,96 +107,117 @@ impl Page {
         const FLAGS: u64 = 7;
         // The thread, a list, three numbers of 2 bytes, two lists, the size of a block, their
         // start.
-        let [thread, free, counts, local_free, thread_free, block_size, start] = reader.words::<7>(at)?;
+        let [thread, free, counts, local_free, thread_free, size, start] = reader.words::<7>(at)?;
         let (used, capacity, reserved) = (counts & 0xffff, counts >> 16 & 0xffff, counts >> 32 & 0xffff);
         let slices = (start / SLICE).checked_sub(slice)?;
-        let is_sound = used <= capacity && capacity <= reserved && reserved > 0 && block_size > 0;
-        let page = Page {
-            used,
-            capacity,
-            reserved,
-            block_size,
-            start,
-            free: [free, local_free],
-            thread_free: thread_free & !1,
-            thread: thread & !FLAGS,
-        };
-        (is_sound && slices <= SLICES_BEFORE && block_size % 8 == 0).then_some(page)
+        let is_sound = used <= capacity && capacity <= reserved && reserved > 0 && size > 0;
+        let (free, thread_free) = ([free, local_free], thread_free & !1);
+        let blocks = PageBlocks { reserved, capacity, used, size, start, free, thread_free };
+        let page = Page { blocks, thread: thread & !FLAGS };
+        (is_sound && slices <= SLICES_BEFORE && size % 8 == 0).then_some(page)
     }
+}
+
+/// Reads the heap of a page map. `None` if it makes no sense; then `words_left` are fewer. A map has
+/// half of them at most, so that large memory that looks like one does not hide the next.
+fn read(search: &Search<'_>, reader: &mut CachedReader<'_>, map: u64, words_left: &mut u64) -> Option<AllocatorHeap> {
+    let words_max = *words_left / 2;
+    for _ in 0..TRIES {
+        // A page that was given back since the map was read has no description: all is read anew.
+        reader.forget_all();
+        let mut heap = Heap::new(search, reader, words_max);
+        if heap.read(map).is_some() {
+            return Some(heap.finish());
+        }
+        let words = heap.words.saturating_add(heap.wrong * WORDS_OF_WRONG);
+        *words_left = words_left.saturating_sub(words);
+        // Changes make some pages wrong, but not most of them, and no other words.
+        if heap.right == 0 || heap.right < heap.wrong || heap.words > words_max {
+            break;
+        }
+    }
+    None
 }
 
 /// A read in progress.
 struct Heap<'a, 'm> {
-    search: &'a Search<'a>,
-    reader: &'a mut CachedReader<'m>,
-    heap: AllocatorHeap,
-    by_page: Option<PageFiller<'a>>,
+    common: HeapReader<'a, 'm>,
     threads: BTreeSet<u64>,
+    /// The numbers of pages whose description makes sense, and of others.
     right: u64,
     wrong: u64,
-    listed: u64,
-    /// The number of blocks of lists that were followed to fill pages.
-    listed_by_page: u64,
+    /// The words of the map that lead to no page, and the most of them.
+    words: u64,
+    words_max: u64,
 }
 
 impl<'a, 'm> Heap<'a, 'm> {
-    fn read(search: &'a Search<'a>, reader: &'a mut CachedReader<'m>, map: u64) -> Option<AllocatorHeap> {
-        let heap = AllocatorHeap::new(Allocator::Mimalloc);
-        let mut heap = Heap {
-            search,
-            reader,
-            heap,
-            by_page: search.page_filler(),
-            threads: BTreeSet::new(),
-            right: 0,
-            wrong: 0,
-            listed: 0,
-            listed_by_page: 0,
-        };
-        for (page, slices) in heap.pages(map)? {
-            let range = slices.start * SLICE..slices.end * SLICE;
-            match Page::read(heap.reader, page, slices.start).filter(|_| search.is_in_space(&range)) {
-                Some(page) => heap.add(&page, range),
-                None => heap.wrong += 1,
-            }
-        }
-        if heap.right == 0 || heap.wrong * WRONG_MAX > heap.right + heap.wrong {
-            return None;
-        }
-        heap.add_arenas();
-        heap.heap.arenas = heap.threads.len() as u64;
-        heap.heap.caches = heap.heap.arenas.max(1);
-        heap.heap.pages = heap.by_page.map(PageFiller::finish);
-        Some(heap.heap)
+    fn new(search: &'a Search<'a>, reader: &'a mut CachedReader<'m>, words_max: u64) -> Heap<'a, 'm> {
+        let common = HeapReader::new(search, reader);
+        Heap { common, threads: BTreeSet::new(), right: 0, wrong: 0, words: 0, words_max }
     }
 
-    /// Returns the addresses of the descriptions of pages, with the slices of each. `None` if there
-    /// are more than any heap has.
-    fn pages(&mut self, map: u64) -> Option<Vec<(u64, Range<u64>)>> {
+    /// Reads all pages. `None` if too many of them make no sense, if there are more than any heap
+    /// has, or if too many words lead to none.
+    fn read(&mut self, map: u64) -> Option<()> {
+        let search = self.common.search;
         let mut tables = Tables::default();
-        let mut pages: Vec<(u64, Range<u64>)> = Vec::new();
-        for part in self.search.pages.within(map..map.saturating_add(TABLES * 8)) {
+        // The description and the slices of the page that the last entry was of.
+        let mut last = (0, 0..0);
+        for part in search.pages.within(map..map.saturating_add(TABLES * 8)) {
             for at in (part.start.next_multiple_of(8)..part.end).step_by(8) {
-                let Some(table) = self.reader.word(at).filter(|table| *table != 0) else { continue };
-                if !tables.add(table, TABLE_BYTES) {
+                let table = self.common.reader.word(at).unwrap_or(0);
+                if table == 0 || !tables.add(table, TABLE_BYTES) {
+                    self.add_word()?;
                     continue;
                 }
                 let first = (at - map) / 8 * ENTRIES;
-                for part in self.search.pages.within(table..table.saturating_add(TABLE_BYTES)) {
+                for part in search.pages.within(table..table.saturating_add(TABLE_BYTES)) {
                     for at in (part.start.next_multiple_of(8)..part.end).step_by(8) {
                         let slice = first + (at - table) / 8;
-                        let Some(page) = self.reader.word(at).filter(|page| *page != 0 && slice != 0) else { continue };
-                        let is_full = pages.len() == PAGES_MAX;
-                        match pages.last_mut() {
-                            Some((last, slices)) if *last == page && slices.end == slice => slices.end = slice + 1,
-                            _ if is_full => return None,
-                            _ => pages.push((page, slice..slice + 1)),
+                        let page = self.common.reader.word(at).unwrap_or(0);
+                        if page == 0 || slice == 0 {
+                            self.add_word()?;
+                        } else if last.0 == page && last.1.end == slice {
+                            last.1.end = slice + 1;
+                        } else {
+                            let (page, slices) = std::mem::replace(&mut last, (page, slice..slice + 1));
+                            self.add_slices(page, slices)?;
                         }
                     }
                 }
             }
         }
-        Some(pages)
+        self.add_slices(last.0, last.1)?;
+        (self.right > 0 && !self.is_wrong()).then_some(())
+    }
+
+    /// Counts a word that leads to no page. `None` if there are too many.
+    fn add_word(&mut self) -> Option<()> {
+        self.words += 1;
+        (self.words <= self.words_max).then_some(())
+    }
+
+    /// True if too many descriptions make no sense.
+    fn is_wrong(&self) -> bool {
+        self.wrong * WRONG_MAX > self.right + self.wrong
+    }
+
+    /// Adds the slices of a page whose description is at an address. `None` if too many make no
+    /// sense.
+    fn add_slices(&mut self, page: u64, slices: Range<u64>) -> Option<()> {
+        if slices.is_empty() {
+            return Some(());
+        }
+        let range = slices.start * SLICE..slices.end * SLICE;
+        let is_there = self.common.search.is_in_space(&range);
+        match Page::read(self.common.reader, page, slices.start).filter(|_| is_there) {
+            Some(page) => self.add(&page, range),
+            None => self.wrong += 1,
+        }
+        // A cluster of pages may be wrong if the map changes.
+        let is_other_memory = self.wrong > WRONG_TOLERATED && self.wrong > self.right;
+        (!is_other_memory && self.right + self.wrong <= PAGES_MAX).then_some(())
     }
 
     fn add(&mut self, page: &Page, range: Range<u64>) {
@@ -207,60 +225,23 @@ impl<'a, 'm> Heap<'a, 'm> {
         if page.thread != 0 {
             self.threads.insert(page.thread);
         }
-        self.fill(page, &range);
-        let freed = self.count_list(page.thread_free, &range, page.used);
-        let (mut left, mut left_resident) = (range.end - range.start, self.search.resident(range.clone()));
-        let heap = &mut self.heap;
-        // Blocks that were used lie side by side, so their memory is resident first.
-        for (count, to) in [(page.used - freed, &mut heap.used), (freed, &mut heap.cached)] {
-            let bytes = count.saturating_mul(page.block_size).min(left);
-            let resident = bytes.min(left_resident);
-            to.add_all(Piece { chunks: count, bytes, resident });
-            (left, left_resident) = (left - bytes, left_resident - resident);
-        }
-        if left > 0 {
-            heap.free.add_all(Piece { chunks: 1, bytes: left, resident: left_resident });
-        }
-        heap.ranges.push(range);
+        self.common.by_page.iter_mut().for_each(|filler| filler.group(range.clone(), page.thread));
+        self.common.add_page(&range, &page.blocks);
+        self.common.heap.ranges.push(range);
     }
 
-    /// Fills the pages of a page with its blocks. Those in its three lists are free.
-    fn fill(&mut self, page: &Page, range: &Range<u64>) {
-        let Some(filler) = &mut self.by_page else { return };
-        filler.group(range.clone(), page.thread);
-        let start = page.start.clamp(range.start, range.end);
-        if page.reserved <= 1 {
-            if page.used > 0 {
-                filler.add(start..start.saturating_add(page.block_size).min(range.end));
-            }
-            return;
-        }
-        let mut slots = Slots::new(start, page.block_size, page.capacity, range.end);
-        for first in [page.free[0], page.free[1], page.thread_free] {
-            let mut at = first;
-            while self.listed_by_page < LISTED_BY_PAGE_MAX && slots.set_free(at) {
-                self.listed_by_page += 1;
-                let Some(next) = self.reader.word(at) else { break };
-                at = next;
-            }
-        }
-        filler.add_slots(&slots);
-    }
-
-    /// Returns the number of blocks in a list, of which all are in a range and no more than `most`.
-    fn count_list(&mut self, first: u64, range: &Range<u64>, most: u64) -> u64 {
-        let (mut at, mut count) = (first, 0);
-        while at != 0 && count < most && range.contains(&at) && self.listed < LISTED_MAX {
-            (count, self.listed) = (count + 1, self.listed + 1);
-            let Some(next) = self.reader.word(at) else { break };
-            at = next;
-        }
-        count
+    /// Adds the arenas, and returns the heap.
+    fn finish(mut self) -> AllocatorHeap {
+        self.add_arenas();
+        let mut heap = self.common.finish();
+        heap.arenas = self.threads.len() as u64;
+        heap.caches = heap.arenas.max(1);
+        heap
     }
 
     /// Adds the rest of arenas: their descriptions, and slices that have no page.
     fn add_arenas(&mut self) {
-        let (search, reader) = (self.search, &mut *self.reader);
+        let (search, reader) = (self.common.search, &mut *self.common.reader);
         let mut arenas = BTreeMap::new();
         search.for_each_data(|start, bytes| {
             for (_, address) in words(start, bytes).filter(|(_, word)| *word != 0 && word % SLICE == 0) {
@@ -272,7 +253,7 @@ impl<'a, 'm> Heap<'a, 'm> {
                 }
             }
         });
-        let known = self.heap.ranges.clone();
+        let known = self.common.heap.ranges.clone();
         let mut last = 0;
         for (start, (end, own_end)) in arenas {
             if start < last {
@@ -284,32 +265,23 @@ impl<'a, 'm> Heap<'a, 'm> {
                 continue;
             }
             last = end;
-            self.heap.bookkeeping.add(own_end - start, search.resident(start..own_end));
-            self.by_page.iter_mut().for_each(|filler| filler.add_own(start..own_end));
-            self.heap.ranges.push(start..own_end);
+            self.common.add_own(start..own_end, 1);
+            self.common.heap.ranges.push(start..own_end);
             let mut at = own_end;
             for range in inside {
-                self.add_free(at..range.start.max(at));
+                self.common.add_free(at..range.start.max(at));
                 at = at.max(range.end);
             }
-            self.add_free(at.min(end)..end);
+            self.common.add_free(at.min(end)..end);
         }
-        self.heap.ranges.sort_by_key(|range| range.start);
-    }
-
-    fn add_free(&mut self, range: Range<u64>) {
-        if range.is_empty() {
-            return;
-        }
-        self.heap.add_kept_or_returned(self.search, range.clone());
-        self.heap.ranges.push(range);
+        self.common.heap.ranges.sort_by_key(|range| range.start);
     }
 }
 
 /// Returns the number of slices of the arena that begins at an address, and of those that describe
 /// it. `None` if there is none.
 fn arena(reader: &mut CachedReader<'_>, at: u64) -> Option<(u64, u64)> {
-    // Where the memory is from (3 words), the owner, since 3.2 a number, and the slices.
+    // The origin of the memory (3 words), the owner, since 3.2 a number, and the slices.
     let [_, _, _, owner, first, second, third] = reader.words::<7>(at)?;
     let is_sound = |slices: u64, own: u64| owner != 0 && ARENA_SLICES.contains(&slices) && (1..slices).contains(&own);
     [(first, second), (second, third)].into_iter().find(|&(slices, own)| is_sound(slices, own))

@@ -26,7 +26,7 @@ const BLOCKS_MAX: usize = 1 << 24;
 /// The sizes of the classes of blocks, as the allocator has computed them.
 #[derive(Debug)]
 pub(super) struct SizeClasses {
-    /// By class; 0 is none.
+    /// The sizes in bytes by class; 0 is none.
     sizes: Vec<u64>,
 }
 
@@ -123,18 +123,15 @@ impl Lists {
     fn add(&mut self, reader: &mut CachedReader<'_>, first: u64, size: u64, length: u64, last: u64) {
         /// The most blocks of a list of which the length is not known.
         const LENGTH_MAX: u64 = 1 << 16;
-        let mut at = first;
-        for _ in 0..length.min(LENGTH_MAX) {
-            if at == 0 || self.blocks.len() >= BLOCKS_MAX {
-                break;
+        let mut left = length.min(LENGTH_MAX);
+        reader.follow_list(first, |block| {
+            if left == 0 || block == 0 || self.blocks.len() >= BLOCKS_MAX {
+                return false;
             }
+            left -= 1;
             // A list that changes while it is read may lead to blocks that were in it before.
-            if self.blocks.insert(at, size).is_some() || at == last {
-                break;
-            }
-            let Some(next) = reader.word(at) else { break };
-            at = next;
-        }
+            self.blocks.insert(block, size).is_none() && block != last
+        });
     }
 }
 
