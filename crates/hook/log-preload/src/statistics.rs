@@ -30,7 +30,7 @@ pub(crate) fn find_next() {
 ///
 /// # Safety
 ///
-/// That of the C library's function.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_stats() {
     observer::statistics();
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn malloc_stats() {
 ///
 /// # Safety
 ///
-/// That of the C library's function.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
     observer::statistics();

@@ -49,7 +49,7 @@ pub(crate) struct Front(u8);
 
 impl Front {
     pub(crate) const NONE: Front = Front(0);
-    /// That of `malloc` and its relatives.
+    /// The distance for blocks of `malloc` and its relatives.
     pub(crate) const PLAIN: Front = Front(LENGTH.ilog2() as u8);
     /// The largest: with more, blocks of a large alignment would take twice the addresses.
     const MAX: usize = 1 << 20;

@@ -67,8 +67,8 @@ unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
 
 /// # Safety
 ///
-/// That of [`mark`], whose thunk calls this: `slot` is the address of its return address, and `rbp`
-/// its caller's.
+/// The contract of [`mark`], whose thunk calls this: `slot` is the address of its return address,
+/// and `rbp` its caller's.
 unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, rbp: u64) -> c_int {
     // SAFETY: `as_ref` requires null or a live marking; the `# Safety` of `mark` requires the same,
     // and its thunk passes `marking` unchanged.

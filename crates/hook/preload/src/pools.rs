@@ -24,8 +24,8 @@ pub(crate) unsafe extern "C" fn allocated(pool: *const Pool, address: u64, size:
 
 /// # Safety
 ///
-/// That of [`allocated`], whose thunk calls this: `slot` is the address of its return address, and
-/// `rbp` its caller's.
+/// The contract of [`allocated`], whose thunk calls this: `slot` is the address of its return
+/// address, and `rbp` its caller's.
 unsafe extern "C" fn allocated_from(pool: *const Pool, address: u64, size: u64, slot: u64, rbp: u64) {
     if !session::is_on() {
         return;

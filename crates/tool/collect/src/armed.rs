@@ -16,9 +16,11 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heapledger_inject::Mapping;
 use heapledger_wire::armed::{ADDRESS_LENGTH_MAX, ArmedCell, MAGIC, NOTE_NAME, NOTE_TYPE, state};
 use heapledger_wire::session::{SessionPage, mode};
 
+use crate::proc_maps::{self, LENGTH_MAX};
 use crate::process::{self, Description, is_running};
 use crate::session;
 
@@ -126,10 +128,10 @@ impl ArmedProcess {
             _ if source.raw_os_error() == Some(libc::ESRCH) => ArmError::Gone { pid },
             _ => ArmError::Denied { pid, cause: denial(pid), source },
         };
-        let maps = fs::read(format!("/proc/{pid}/maps")).map_err(denied)?;
+        let mappings = Mapping::read_list(format!("/proc/{pid}/maps"), LENGTH_MAX).map_err(denied)?;
         let preloaded = preloaded(&fs::read(format!("/proc/{pid}/environ")).unwrap_or_default());
         let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem")).map_err(denied)?;
-        for base in libraries(&maps, &preloaded) {
+        for base in libraries(&mappings, &preloaded) {
             let Some(cell) = find_cell(&memory, base) else { continue };
             let process = ArmedProcess { pid, memory, cell };
             return match process.word(ArmedCell::VERSION_AT) {
@@ -138,7 +140,7 @@ impl ArmedProcess {
             };
         }
         // A zombie has no memory.
-        if maps.is_empty() && !is_running(pid) {
+        if mappings.is_empty() && !is_running(pid) {
             return Err(ArmError::Gone { pid });
         }
         Err(ArmError::NotArmed { pid })
@@ -315,8 +317,8 @@ struct PageMemory {
 
 impl PageMemory {
     fn of(process: &ArmedProcess, page: u64) -> io::Result<PageMemory> {
-        let maps = fs::read(format!("/proc/{}/maps", process.pid)).unwrap_or_default();
-        let file = mapped_file(&maps, page)
+        let mappings = proc_maps::read(process.pid).unwrap_or_default();
+        let file = mapped_file(&mappings, page)
             .map(|range| format!("/proc/{}/map_files/{range}", process.pid))
             .and_then(|path| OpenOptions::new().read(true).write(true).open(path).ok());
         match file {
@@ -337,14 +339,11 @@ impl PageMemory {
 }
 
 /// Returns the range of the memory file that is mapped at an address from its beginning, as
-/// `/proc/PID/maps` and `map_files` write it.
-fn mapped_file(maps: &[u8], address: u64) -> Option<String> {
-    let start = format!("{address:x}-");
-    let line = maps.split(|&byte| byte == b'\n').find(|line| line.starts_with(start.as_bytes()))?;
-    let line = String::from_utf8_lossy(line);
-    let mut fields = line.split_ascii_whitespace();
-    let (range, offset, path) = (fields.next()?, fields.nth(1)?, fields.nth(2)?);
-    (u64::from_str_radix(offset, 16) == Ok(0) && path.starts_with("/memfd:")).then(|| range.to_owned())
+/// `/proc/PID/map_files` names it.
+fn mapped_file(mappings: &[Mapping], address: u64) -> Option<String> {
+    let mapping = mappings.iter().find(|mapping| mapping.range.start == address)?;
+    let is_whole = mapping.offset == 0 && mapping.name.starts_with(b"/memfd:");
+    is_whole.then(|| format!("{:x}-{:x}", mapping.range.start, mapping.range.end))
 }
 
 /// Returns the cause for which a process's memory cannot be accessed.
@@ -394,26 +393,15 @@ fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Returns the addresses at which files are mapped that may be the library, from `/proc/PID/maps`.
-fn libraries(maps: &[u8], preloaded: &[Vec<u8>]) -> Vec<u64> {
-    let mut found = Vec::new();
-    for line in maps.split(|&byte| byte == b'\n') {
-        let Some(slash) = line.iter().position(|&byte| byte == b'/') else { continue };
-        let (fields, path) = line.split_at(slash);
+/// Returns the addresses at which files are mapped that may be the library.
+fn libraries(mappings: &[Mapping], preloaded: &[Vec<u8>]) -> Vec<u64> {
+    let is_library = |mapping: &&Mapping| {
+        let path = mapping.name_before_deletion();
         let name = file_name(path);
-        let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
-        if !name.starts_with(FILE_NAME_START) && !preloaded.iter().any(|preloaded| preloaded == name) {
-            continue;
-        }
-        let fields = String::from_utf8_lossy(fields);
-        let mut fields = fields.split_ascii_whitespace();
-        let (range, offset) = (fields.next().unwrap_or_default(), fields.nth(1).unwrap_or_default());
-        let start = range.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok());
-        if let (Some(start), Ok(0)) = (start, u64::from_str_radix(offset, 16)) {
-            found.push(start);
-        }
-    }
-    found
+        let is_named = name.starts_with(FILE_NAME_START) || preloaded.iter().any(|preloaded| preloaded == name);
+        mapping.offset == 0 && path.starts_with(b"/") && is_named
+    };
+    mappings.iter().filter(is_library).map(|mapping| mapping.range.start).collect()
 }
 
 /// Returns the address of the cell of a library that is mapped at `base`.

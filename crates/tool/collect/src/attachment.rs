@@ -440,7 +440,7 @@ fn program(pid: u32) -> PathBuf {
 /// Returns the memory of a process that a recorder shares with it.
 fn shared(memory: &Memory) -> Result<Vec<Range<u64>>, InjectError> {
     let mappings = memory.mappings()?.into_iter();
-    let shared = mappings.filter(|mapping| mapping.name.starts_with("/memfd:heapledger"));
+    let shared = mappings.filter(|mapping| mapping.name.starts_with(b"/memfd:heapledger"));
     Ok(shared.map(|mapping| mapping.range).collect())
 }
 

@@ -124,10 +124,11 @@ impl Switch {
         self.wait_for(|stamp, done| Message::Resident { pid, stamp, done })
     }
 
-    /// Returns the live blocks of a process by page. `None` if it is not recorded, or by a sample.
+    /// Returns the live blocks of a process by page. `None` if it is not recorded, or by a sample,
+    /// or if there is no memory for so many.
     fn live_pages(&self, pid: u32) -> Option<Vec<u8>> {
         let mut blocks = self.answer_of(|stamp, done| Message::LiveBlocks { pid, stamp, done })?;
-        Some(live_pages::write(&live_pages::by_page(&mut blocks)))
+        live_pages::write(&live_pages::by_page(&mut blocks)?)
     }
 
     /// Posts a message, and waits until the collector notifies its requester.

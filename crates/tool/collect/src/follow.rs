@@ -32,6 +32,7 @@ use crate::files_of::Files;
 use crate::inbox::{Inbox, Message};
 use crate::launch::with_additions;
 use crate::placed::Placement;
+use crate::proc_maps;
 use crate::redirection;
 use crate::way::{INTERPRETERS_MAX, Way, way, way_by};
 
@@ -97,9 +98,9 @@ const LOADING_MAX: usize = 256;
 
 /// True if a process still has this program, and has not loaded a library of ours.
 fn is_loading(pid: u32, program: &Path) -> bool {
-    let file = |name: &str| format!("/proc/{pid}/{name}");
-    let has_loaded = || fs::read(file("maps")).is_ok_and(|maps| has_library(&maps));
-    fs::read_link(file("exe")).is_ok_and(|found| found == program) && !has_loaded()
+    let name = LIBRARY_FILE_NAME.trim_end_matches(".so").as_bytes();
+    let executable = fs::read_link(format!("/proc/{pid}/exe"));
+    executable.is_ok_and(|found| found == program) && !proc_maps::has_name(pid, name)
 }
 
 /// The time for which followers, and dynamic linkers that load a library, are waited for.
@@ -170,7 +171,7 @@ impl Follow {
         let files = Files::of(pid).map_err(|_| None)?;
         let program = files.find(&path).map_err(|_| None)?;
         let has_capabilities = Cell::new(program.has_capabilities());
-        // That of a script is its interpreter.
+        // The program that a script executes is its interpreter.
         let executed = Cell::new(None);
         let open = |path: &Path| {
             let found = files.find(path)?;
@@ -278,12 +279,6 @@ fn has_same(files: &Files, library: &Path) -> bool {
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let inside = files.find(library).and_then(|found| fs::metadata(found.path()));
     inside.is_ok_and(|inside| fs::metadata(library).is_ok_and(|own| identity(own) == identity(inside)))
-}
-
-/// True if the mappings of a process have the library that its dynamic linker loads.
-fn has_library(maps: &[u8]) -> bool {
-    let name = LIBRARY_FILE_NAME.trim_end_matches(".so").as_bytes();
-    maps.windows(name.len()).any(|bytes| bytes == name)
 }
 
 /// True if an allocator is found in a statically linked program's file.

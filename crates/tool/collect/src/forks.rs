@@ -84,7 +84,8 @@ impl Forks {
     }
 
     fn bytes(&self) -> u64 {
-        self.0.iter().map(|point| point.ledger.bytes_mapped().0).sum()
+        let of_mappings = |point: &ForkPoint| point.mappings.as_ref().map_or(0, Mapped::bytes_in_memory);
+        self.0.iter().map(|point| point.ledger.bytes_mapped().0 + of_mappings(point)).sum()
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sample::Rate;
+use heapledger_inject::Mapping;
 use heapledger_recording::{ExitStatus, ImageEndReason, ImageId, ImageOrigin};
 
 use crate::exiting::Exiting;
 use crate::live_pages::AgedBlock;
-use crate::proc_maps::Region;
 use crate::roots::Roots;
 use crate::shared::SharedRing;
 
@@ -71,7 +71,7 @@ pub(crate) struct NewImage {
     /// The [identity](crate::process::image_identity) of the program that introduced itself.
     pub(crate) identity: Option<u64>,
     /// The regions that were mapped when the process introduced itself, if mappings are recorded.
-    pub(crate) regions: Option<Vec<Region>>,
+    pub(crate) regions: Option<Vec<Mapping>>,
 }
 
 /// The data of a forked child about the fork.

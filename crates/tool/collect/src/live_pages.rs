@@ -35,6 +35,10 @@ pub struct LivePages {
     pub age_ms: Option<u32>,
 }
 
+/// The most runs of pages that one more block can add: the page before, its own first page, and
+/// those that it fills.
+const RUNS_OF_BLOCK_MAX: usize = 3;
+
 /// A live block with its age in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AgedBlock {
@@ -89,8 +93,8 @@ impl AgedBlock {
     pub(crate) const UNKNOWN_AGE: u32 = UNKNOWN;
 }
 
-/// Puts blocks onto pages. Sorts them.
-pub(crate) fn by_page(blocks: &mut [AgedBlock]) -> Vec<LivePages> {
+/// Puts blocks onto pages. Sorts them. `None` if there is no memory for so many pages.
+pub(crate) fn by_page(blocks: &mut [AgedBlock]) -> Option<Vec<LivePages>> {
     blocks.sort_unstable_by_key(|block| (block.address, block.site));
     let mut found = Vec::new();
     let mut page = OpenPage::default();
@@ -102,6 +106,7 @@ pub(crate) fn by_page(blocks: &mut [AgedBlock]) -> Vec<LivePages> {
             continue;
         }
         taken = end;
+        found.try_reserve(RUNS_OF_BLOCK_MAX).ok()?;
         let (first, last) = (start / PAGE, (end - 1) / PAGE);
         page.add(first, start..end.min((first + 1).saturating_mul(PAGE)), block, &mut found);
         if first + 1 < last {
@@ -120,8 +125,9 @@ pub(crate) fn by_page(blocks: &mut [AgedBlock]) -> Vec<LivePages> {
             page.add(last, last * PAGE..end, block, &mut found);
         }
     }
+    found.try_reserve(RUNS_OF_BLOCK_MAX).ok()?;
     page.end(&mut found);
-    found
+    Some(found)
 }
 
 fn known(age_ms: u32) -> Option<u32> {
@@ -173,26 +179,29 @@ impl OpenPage {
     }
 }
 
-/// Writes pages, which are ascending.
-pub(crate) fn write(pages: &[LivePages]) -> Vec<u8> {
+/// Writes pages, which are ascending. `None` if there is no memory for the text.
+pub(crate) fn write(pages: &[LivePages]) -> Option<Vec<u8>> {
+    /// The most bytes of a number.
+    const NUMBER_MAX: usize = 10;
     let mut bytes = MAGIC.to_vec();
-    let mut number = |mut number: u64| {
-        while number >= 0x80 {
-            bytes.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        bytes.push(number as u8);
-    };
     let mut next = 0;
     for run in pages {
+        bytes.try_reserve(6 * NUMBER_MAX).ok()?;
+        let number = |mut number: u64| {
+            while number >= 0x80 {
+                bytes.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            bytes.push(number as u8);
+        };
         let first = run.address / PAGE;
         let age = run.age_ms.map_or(0, |age| u64::from(age) + 1);
         [first - next, run.pages, run.used.into(), run.blocks.into(), run.site.into(), age]
             .into_iter()
-            .for_each(&mut number);
+            .for_each(number);
         next = first + run.pages;
     }
-    bytes
+    Some(bytes)
 }
 
 /// Reads what [`write`] has written. `None` if it is something else.

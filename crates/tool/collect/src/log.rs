@@ -25,6 +25,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use crate::error::RecordError;
 use crate::launch::Launch;
 use crate::libraries::CommandLibraries;
+use crate::proc_maps;
 use crate::process;
 use crate::run::run_with;
 use crate::session::Library;
@@ -227,7 +228,7 @@ impl Log {
             let Some(pid) = name.split('.').next().and_then(|pid| pid.parse::<u32>().ok()) else { continue };
             // Before the end, a process that has just made its file may not have mapped it, and the
             // number may be that of another PID namespace.
-            let is_running = if is_over { process::maps(pid, name) } else { process::is_running(pid) };
+            let is_running = if is_over { proc_maps::has_name(pid, name.as_bytes()) } else { process::is_running(pid) };
             if is_running {
                 self.logged.processes_running += u64::from(is_over);
                 self.processes.extend(is_over.then_some(pid));

@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use heapledger_core::Bytes;
+use heapledger_inject::Mapping;
 use heapledger_recording::{MemorySample, Time};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -109,7 +110,7 @@ impl Prober {
 fn parse_status(text: &[u8], sample: &mut MemorySample) {
     for line in text.split(|&byte| byte == b'\n') {
         let Some((name, value)) = line.split_once_at(b':') else { continue };
-        let value = || Bytes(number(value.trim_ascii_start(), 10).0.saturating_mul(1 << 10));
+        let value = || Bytes(number(value.trim_ascii_start()).saturating_mul(1 << 10));
         match name {
             b"VmRSS" => sample.resident = value(),
             b"RssAnon" => sample.resident_anonymous = value(),
@@ -122,28 +123,20 @@ fn parse_status(text: &[u8], sample: &mut MemorySample) {
 
 /// Parses lines such as `7f5e1c000000-7f5e1c021000 rw-p 00000000 00:00 0    [heap]`.
 fn parse_maps(text: &[u8], sample: &mut MemorySample) {
-    for line in text.split(|&byte| byte == b'\n') {
-        let (start, rest) = number(line, 16);
-        let (end, rest) = number(rest.strip_prefix(b"-").unwrap_or_default(), 16);
-        let [b' ', _, b'w', _, b'p', rest @ ..] = rest else { continue };
-        // The remaining fields are the offset, the device, the inode and the name.
-        let mut fields = rest.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
-        let (inode, name) = (fields.nth(2), fields.next().unwrap_or_default());
-        let bytes = end.saturating_sub(start);
-        if name == b"[heap]" {
-            sample.heap.0 += bytes;
-        } else if inode == Some(b"0") && name != b"[stack]" {
-            sample.mappings.0 += bytes;
+    let mappings = text.split(|&byte| byte == b'\n').filter_map(Mapping::parse);
+    for mapping in mappings.filter(|mapping| mapping.is_writable && !mapping.is_shared) {
+        if mapping.name == b"[heap]" {
+            sample.heap.0 += mapping.bytes();
+        } else if mapping.inode == 0 && mapping.name != b"[stack]" {
+            sample.mappings.0 += mapping.bytes();
         }
     }
 }
 
-/// Returns the number at the beginning of a text, and the text after it.
-fn number(text: &[u8], radix: u32) -> (u64, &[u8]) {
-    let digit = |&byte: &u8| char::from(byte).to_digit(radix).map(u64::from);
-    let digits = text.iter().map_while(digit);
-    let value = digits.clone().fold(0_u64, |value, digit| value.wrapping_mul(radix.into()).wrapping_add(digit));
-    (value, &text[digits.count()..])
+/// Returns the decimal number at the beginning of a text.
+fn number(text: &[u8]) -> u64 {
+    let digits = text.iter().map_while(|&byte| char::from(byte).to_digit(10));
+    digits.fold(0_u64, |value, digit| value.wrapping_mul(10).wrapping_add(digit.into()))
 }
 
 trait SplitOnce {

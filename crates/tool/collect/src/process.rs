@@ -129,11 +129,6 @@ pub(crate) fn is_running(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// True if a process has a file of this name mapped.
-pub(crate) fn maps(pid: u32, name: &str) -> bool {
-    text(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(name))
-}
-
 /// Returns the largest resident size of this process so far, in bytes.
 pub(crate) fn own_rss_max() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;

@@ -211,7 +211,7 @@ pub(crate) fn add_exec(parts: &mut Parts, pid: u32, exec: u64) {
 fn add_exec_in(parts: &mut Parts, pid: u32, exec: u64, mappings: &mut Mappings, is_wanted: impl Fn(&Path) -> bool) {
     let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     for module in mappings.modules().into_iter().filter(|module| is_wanted(&module.path)) {
-        // That of the file: a recorder that was killed has left its jumps in memory.
+        // The file's code, not the memory's, where a recorder that was killed has left its jumps.
         let Some((file, _)) = file_of(pid, &module, module.path == executable) else { continue };
         let mut code = vec![0; (module.end - module.start).min(CODE_MAX) as usize];
         let read = fs::File::open(file).and_then(|file| read_up_to(&file, &mut code, module.offset));

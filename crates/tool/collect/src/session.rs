@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use heapledger_core::sample::Rate;
+use heapledger_inject::Mapping;
 use heapledger_wire::session::{
     ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, LIBRARY_FILE_NAME, MAPPINGS_SUFFIX, MUSL_SUFFIX, NAME_LENGTH, SAMPLES_SUFFIX,
     SOCKET_FILE_NAME, USABLE_SUFFIX, WAITS_SUFFIX, state,
@@ -24,6 +25,7 @@ use crate::error::RecordError;
 use crate::heap_checker::{Checker, HeapChecker};
 use crate::libraries::{CommandAllocator, CommandLibraries, is_loadable, parts_of_older_glibc};
 use crate::musl;
+use crate::proc_maps;
 use crate::shared::Page;
 use crate::way::Way;
 
@@ -340,14 +342,13 @@ fn is_directory_name(name: &[u8]) -> bool {
 /// Returns true if this process itself has the library of a `heapledger record`, `check` or `run`.
 pub fn is_observed() -> bool {
     // The library removes the variables that loaded it from the environment.
-    let Ok(maps) = std::fs::read("/proc/self/maps") else { return false };
-    maps.split(|&byte| byte == b'\n').any(maps_library)
+    let Ok(mappings) = Mapping::read_list("/proc/self/maps", proc_maps::LENGTH_MAX) else { return false };
+    mappings.iter().any(|mapping| is_library_path(mapping.name_before_deletion()))
 }
 
-/// Returns true if a line of `/proc/PID/maps` is about a library in a private directory.
-fn maps_library(line: &[u8]) -> bool {
-    let line = line.strip_suffix(b" (deleted)").unwrap_or(line);
-    let mut names = line.rsplit(|&byte| byte == b'/');
+/// Returns true if a path is that of a library in a private directory.
+fn is_library_path(path: &[u8]) -> bool {
+    let mut names = path.rsplit(|&byte| byte == b'/');
     let name = names.next().unwrap_or_default();
     let is_library = name.strip_suffix(MUSL_SUFFIX.as_bytes()) == FILE_NAME.as_bytes().strip_suffix(b".so");
     (name == FILE_NAME.as_bytes() || is_library) && names.next().is_some_and(is_directory_name)

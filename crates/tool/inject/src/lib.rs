@@ -6,7 +6,7 @@
 //! - [`Threads`]: all threads of a process that runs, stopped for a moment, without a trace in the
 //!   program.
 //! - [`Caller`]: system calls that a stopped thread is made to make.
-//! - [`Memory`]: the memory of a process, and its mappings.
+//! - [`Memory`]: the memory of a process; [`Mapping`]: a line of its list of mappings.
 //! - [`Follower`]: a process that is about to execute a program; [`ChildFollower`]: a thread whose
 //!   child is.
 //!
@@ -20,6 +20,7 @@ mod error;
 mod follow;
 mod image;
 mod launch;
+mod maps;
 mod memory;
 mod module;
 mod ptrace;
@@ -33,7 +34,8 @@ pub use error::{InjectError, Result};
 pub use follow::{ChildFollower, Followed, Follower};
 pub use image::{Bounds, Image, Loaded, Segment, bounds, exported_symbol};
 pub use launch::{ExecStop, trace_me};
-pub use memory::{Mapping, Memory};
+pub use maps::Mapping;
+pub use memory::Memory;
 pub use remote::Tracee;
 pub use scan::Place;
 pub use threads::Threads;

@@ -2,15 +2,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{InjectError, Result};
+use crate::maps::Mapping;
 use crate::ptrace;
 
 /// The most bytes of `/proc/PID/maps` that are read.
-const MAPS_LENGTH_MAX: usize = 64 << 20;
+const MAPS_LENGTH_MAX: u64 = 64 << 20;
 /// The most bytes of a mapping in which a `syscall` instruction is looked for.
 const SEARCHED_MAX: u64 = 4 << 20;
 
@@ -23,21 +23,6 @@ pub struct Memory {
     file: File,
     /// An address that is mapped.
     probe: u64,
-}
-
-/// A mapping of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    /// Its addresses.
-    pub range: Range<u64>,
-    /// True if it can be read.
-    pub is_readable: bool,
-    /// True if it can be written.
-    pub is_writable: bool,
-    /// True if its code can be executed.
-    pub is_executable: bool,
-    /// The path of its file, or a name in brackets; empty if it has neither.
-    pub name: String,
 }
 
 impl Memory {
@@ -102,7 +87,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// Fails if the process has ended.
+    /// Fails if the process has ended, or has so many that their list is longer than 64 MiB.
     pub fn mappings(&self) -> Result<Vec<Mapping>> {
         mappings(self.pid)
     }
@@ -116,21 +101,17 @@ impl Memory {
 
 /// Returns the mappings of a process, by address.
 pub(crate) fn mappings(pid: u32) -> Result<Vec<Mapping>> {
-    let text = fs::read(living(pid).join("maps"));
-    let text = text.map_err(InjectError::request("reading the list of mappings"))?;
-    let text = String::from_utf8_lossy(text.get(..text.len().min(MAPS_LENGTH_MAX)).unwrap_or_default());
-    let mut mappings: Vec<Mapping> = text.lines().filter_map(parse).collect();
-    mappings.sort_by_key(|mapping| mapping.range.start);
-    Ok(mappings)
+    let list = Mapping::read_list(living(pid).join("maps"), MAPS_LENGTH_MAX);
+    list.map_err(InjectError::request("reading the list of mappings"))
 }
 
 /// Finds a `syscall` instruction: see [`Memory::syscall_instruction`]. `read` returns the number of
 /// bytes that it has read.
 pub(crate) fn syscall_instruction(mappings: &[Mapping], read: impl Fn(u64, &mut [u8]) -> usize) -> Option<u64> {
     let code = || mappings.iter().filter(|mapping| mapping.is_executable && mapping.is_readable);
-    let first = code().filter(|mapping| mapping.name == "[vdso]");
+    let first = code().filter(|mapping| mapping.name == b"[vdso]");
     first.chain(code()).find_map(|mapping| {
-        let length = (mapping.range.end - mapping.range.start).min(SEARCHED_MAX);
+        let length = mapping.bytes().min(SEARCHED_MAX);
         let mut bytes = vec![0; length as usize];
         let count = read(mapping.range.start, &mut bytes);
         let found = bytes.get(..count)?.windows(2).position(|pair| pair == [0x0f, 0x05])?;
@@ -175,22 +156,6 @@ fn living(pid: u32) -> PathBuf {
     }
     let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     threads.map(|thread| thread.path()).find(|thread| has_memory(thread)).unwrap_or(process)
-}
-
-/// Parses a line of `/proc/PID/maps`: `55d0…-55d1… r-xp 00001000 08:01 1234   /usr/bin/program`.
-fn parse(line: &str) -> Option<Mapping> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    let protection = fields.next()?.as_bytes();
-    let name = fields.nth(3).unwrap_or_default().trim_start();
-    (start < end).then(|| Mapping {
-        range: start..end,
-        is_readable: protection.first() == Some(&b'r'),
-        is_writable: protection.get(1) == Some(&b'w'),
-        is_executable: protection.get(2) == Some(&b'x'),
-        name: name.to_owned(),
-    })
 }
 
 #[cfg(test)]

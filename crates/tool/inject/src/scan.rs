@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::memory::{Mapping, Memory};
+use crate::maps::Mapping;
+use crate::memory::Memory;
 use crate::ptrace::Registers;
 use crate::threads::Threads;
 

@@ -86,7 +86,7 @@ fn number(result: Result<(), HookError>) -> c_int {
 
 /// # Safety
 ///
-/// That of [`registry::install_observer`].
+/// The contract of [`registry::install_observer`].
 unsafe extern "C" fn install_observer(observer: *const Observer) -> c_int {
     // SAFETY: `registry::install_observer` asks for null or a table of its `size`, whose functions
     // keep the contract of `Observer` for ever. This function's `# Safety` asks for the same.
@@ -102,7 +102,7 @@ unsafe extern "C" fn remove_observer(observer: *const Observer) -> c_int {
 
 /// # Safety
 ///
-/// That of [`registry::install_replacement`].
+/// The contract of [`registry::install_replacement`].
 unsafe extern "C" fn install_replacement(replacement: *const Replacement) -> c_int {
     // SAFETY: `registry::install_replacement` asks for null or a table of its `size`s, whose
     // functions keep the contract of `Replacement` for ever. This function's `# Safety` asks for
@@ -199,7 +199,7 @@ unsafe fn told<'a>(arena: *const Arena) -> Option<&'a Arena> {
 
 /// # Safety
 ///
-/// That of [`Hooks::tell`]; `arena` comes from an observer of another table.
+/// The contract of [`Hooks::tell`]; `arena` comes from an observer of another table.
 unsafe extern "C" fn notify_arena_allocated(
     arena: *const Arena,
     api: u32,
@@ -293,7 +293,7 @@ unsafe extern "C" fn notify_arena_disposed(arena: *const Arena, caller: Caller) 
 
 /// # Safety
 ///
-/// That of [`Hooks::tell`]; `purge` is null or points to as many bytes as it says.
+/// The contract of [`Hooks::tell`]; `purge` is null or points to as many bytes as it says.
 unsafe extern "C" fn notify_purged(purge: *const Purge) {
     // SAFETY: the first word is read before the size is known; then the structure is whole, by this
     // function's `# Safety`. `notify::purged` asks for the contract of notification, which

@@ -208,7 +208,7 @@ mod derived {
 
     /// # Safety
     ///
-    /// That of POSIX.
+    /// The contract of POSIX.
     pub(super) unsafe extern "C" fn posix_memalign(out: *mut Pointer, alignment: usize, size: usize) -> c_int {
         if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<usize>()) {
             return EINVAL;
@@ -225,7 +225,7 @@ mod derived {
 
     /// # Safety
     ///
-    /// That of C.
+    /// The contract of C.
     pub(super) unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> Pointer {
         // SAFETY: the function of the table below has the contract of this one.
         unsafe { below::memalign(alignment, size) }
@@ -233,7 +233,7 @@ mod derived {
 
     /// # Safety
     ///
-    /// That of the C function.
+    /// The contract of the C function.
     pub(super) unsafe extern "C" fn valloc(size: usize) -> Pointer {
         // SAFETY: the function of the table below; the alignment is a power of two.
         unsafe { below::memalign(PAGE, size) }
@@ -291,7 +291,7 @@ macro_rules! below {
             $(
                 /// # Safety
                 ///
-                /// That of the function of the protocol.
+                /// The contract of the function of the protocol.
                 pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
                     if given().is_none() {
                         make_it_ask();

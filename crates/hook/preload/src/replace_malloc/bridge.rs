@@ -70,7 +70,7 @@ extern "C" fn other_definition(caller: usize) -> usize {
 ///
 /// # Safety
 ///
-/// That of the other function, if there is one.
+/// The contract of the other function, if there is one.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn get_bridge() {

@@ -118,7 +118,7 @@ mod derived {
 
     /// # Safety
     ///
-    /// That of POSIX.
+    /// The contract of POSIX.
     pub(super) unsafe extern "C" fn posix_memalign(out: *mut Pointer, alignment: usize, size: usize) -> c_int {
         if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<usize>()) {
             return EINVAL;
@@ -139,7 +139,7 @@ mod derived {
             $(
                 /// # Safety
                 ///
-                /// That of the function that it calls.
+                /// The contract of the function that it calls.
                 pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
                     // SAFETY: the function requires a library, which has this one in its table. The
                     // arguments are the caller's, by this function's `# Safety`.

@@ -21,7 +21,7 @@ macro_rules! outermost {
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             /// # Safety
             ///
-            /// That of the function around it.
+            /// The contract of the function around it.
             #[cold]
             #[inline(never)]
             unsafe extern "C" fn unprepared($($argument: $type),*) -> $result {

@@ -17,9 +17,10 @@ x-y r--p z 08:01 12   /opt/libheapledger.so
 ";
     let named = preloaded(b"A=1\0LD_PRELOAD=/x/y.so:/opt/renamed.so\0B=2\0");
     assert_eq!(named, [b"y.so".to_vec(), b"renamed.so".to_vec()]);
-    assert_eq!(libraries(maps, &named), [0x7f00_0000_2000, 0x7f00_0000_5000]);
-    assert_eq!(libraries(maps, &[]), [0x7f00_0000_2000]);
-    assert!(libraries(b"", &preloaded(b"")).is_empty());
+    let mappings = Mapping::parse_list(maps);
+    assert_eq!(libraries(&mappings, &named), [0x7f00_0000_2000, 0x7f00_0000_5000]);
+    assert_eq!(libraries(&mappings, &[]), [0x7f00_0000_2000]);
+    assert!(libraries(&[], &preloaded(b"")).is_empty());
 }
 
 #[test]
@@ -118,9 +119,9 @@ fn a_page_is_reached_by_its_file_or_by_its_address() {
     let process = with_cell(cell);
     let page = session::page(0, Rate::EXACT, None).unwrap();
     let address = (&raw const *page).expose_provenance() as u64;
-    let maps = fs::read("/proc/self/maps").unwrap();
-    assert!(mapped_file(&maps, address).is_some_and(|range| range.starts_with(&format!("{address:x}-"))));
-    assert_eq!(mapped_file(&maps, address + 1), None);
+    let mappings = proc_maps::read(std::process::id()).unwrap();
+    assert!(mapped_file(&mappings, address).is_some_and(|range| range.starts_with(&format!("{address:x}-"))));
+    assert_eq!(mapped_file(&mappings, address + 1), None);
     let reached = PageMemory::of(&process, address).unwrap();
     assert!(reached.start == 0 || reached.start == address, "{reached:?}");
     reached.set(offset_of!(SessionPage, rate), 7).unwrap();

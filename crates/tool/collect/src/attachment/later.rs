@@ -72,8 +72,8 @@ impl Attachment {
     pub(super) fn with(&self, pid: u32, memory: &Arc<Memory>, opened: &Modules) -> Attachment {
         let (mut mapped, mut code) = (self.mapped.clone(), self.code.clone());
         let mappings = memory.mappings().unwrap_or_default();
-        let path_of = |jump: &Jump| self.modules.iter().find(|module| module.range.contains(&jump.address));
-        let is_closed = |jump: &Jump| is_closed(memory, &mappings, jump, path_of(jump).map(|module| &*module.name));
+        let module_of = |jump: &Jump| self.modules.iter().find(|module| module.range.contains(&jump.address));
+        let is_closed = |jump: &Jump| is_closed(memory, &mappings, jump, module_of(jump));
         // The entry of a module that is there and has another jump may lead to ours yet.
         let mut jumps: Vec<Jump> = self.jumps.iter().filter(|jump| !is_closed(jump)).copied().collect();
         for module in &opened.redirected {
@@ -188,17 +188,19 @@ impl Modules {
     }
 }
 
-/// True if the module with a jump has been closed, given the path that it had, if that is known.
+/// True if the module with a jump has been closed, given its mapping as it was, if that is known.
 /// False if the module is there with something else than its own code, such as the jump.
-fn is_closed(memory: &Memory, mappings: &[Mapping], jump: &Jump, path: Option<&str>) -> bool {
-    let path_of = |name: &str| name.strip_suffix(" (deleted)").unwrap_or(name).to_owned();
+fn is_closed(memory: &Memory, mappings: &[Mapping], jump: &Jump, before: Option<&Mapping>) -> bool {
     let now = mappings.iter().find(|mapping| mapping.range.contains(&jump.address));
     let mut found = vec![0; jump.expected().len()];
     match memory.read(jump.address, &mut found) {
         Ok(()) if found.starts_with(&jump.jump) => false,
         // It may have been opened anew at the same place.
         Ok(()) if found == jump.expected() => true,
-        Ok(()) => path.zip(now).is_some_and(|(path, now)| path_of(path) != path_of(&now.name)),
+        Ok(()) => {
+            let path = Mapping::name_before_deletion;
+            before.zip(now).is_some_and(|(before, now)| path(before) != path(now))
+        }
         Err(_) => now.is_none(),
     }
 }

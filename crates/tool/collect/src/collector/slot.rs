@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use heapledger_inject::Mapping;
 use heapledger_recording::{Counts, ExitStatus, ImageEnd, ImageEndReason, ImageStart, Record, Time};
 use heapledger_wire::session::ImageCounters;
 
@@ -10,7 +11,6 @@ use crate::image::Image;
 use crate::inbox::NewFork;
 use crate::lost::Lost;
 use crate::outcome::ImageOutcome;
-use crate::proc_maps::Region;
 use crate::session_state::Shared;
 use crate::shared::SharedRing;
 
@@ -23,7 +23,7 @@ pub(super) struct Slot {
     /// that is not recorded, the process has another one.
     pub(super) identity: Option<u64>,
     /// The regions that were mapped when it began, until it runs.
-    pub(super) regions: Option<Vec<Region>>,
+    pub(super) regions: Option<Vec<Mapping>>,
     pub(super) stage: Stage,
     /// The number of rings that may still hold events.
     pub(super) sources: u32,

@@ -1,3 +1,6 @@
+use heapledger_core::Bytes;
+use heapledger_recording::{MappingSerial, Protection};
+
 use super::*;
 
 #[test]
@@ -34,4 +37,18 @@ fn failed_forks_take_no_more_than_so_much() {
     }
     assert_eq!(forks.0.len(), POINTS_MAX);
     assert!(forks.claim(ImageId(1), 999).is_some());
+}
+
+/// A process may have few blocks and very many mappings.
+#[test]
+fn copied_mappings_count() {
+    let mut mapped = Mapped::default();
+    for page in 0..1_000 {
+        mapped.space.map(page << 13, Bytes(4096), MappingSerial(page), Protection::NONE);
+    }
+    let with = |mappings| ForkPoint { mappings, ..point(1, 1, 0) };
+    let (mut without, mut forks) = (Forks::default(), Forks::default());
+    without.add(with(None));
+    forks.add(with(Some(mapped)));
+    assert!(forks.bytes() >= without.bytes() + 1_000 * 32, "{} {}", forks.bytes(), without.bytes());
 }

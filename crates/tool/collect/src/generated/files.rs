@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use heapledger_code_map::jitdump::DumpClock;
 use heapledger_code_map::{CodeMapError, Wanted, jitdump, perf_map};
+use heapledger_inject::Mapping;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
@@ -64,19 +65,14 @@ impl CodeFiles {
     /// Opens the jitdump files of the process that are not open yet. Programs map them so that they
     /// can be found.
     pub(super) fn find_dumps(&self) {
-        let Ok(maps) = File::open(format!("/proc/{}/maps", self.pid)) else { return };
-        let mut text = Vec::new();
-        if maps.take(MAPS_MAX).read_to_end(&mut text).is_err() {
-            return;
-        }
+        let Ok(mappings) = Mapping::read_list(format!("/proc/{}/maps", self.pid), MAPS_MAX) else { return };
         let mut dumps = self.dumps.borrow_mut();
-        for line in String::from_utf8_lossy(&text).lines() {
-            let Some(path) = line.find('/').and_then(|at| line.get(at..)).map(Path::new) else { continue };
-            if !is_dump(path) || dumps.len() == DUMPS_MAX || dumps.iter().any(|(known, _)| known == path) {
+        for path in mappings.iter().filter_map(Mapping::path) {
+            if !is_dump(&path) || dumps.len() == DUMPS_MAX || dumps.iter().any(|(known, _)| *known == path) {
                 continue;
             }
-            if let Some(file) = self.open(path) {
-                dumps.push((path.to_owned(), file));
+            if let Some(file) = self.open(&path) {
+                dumps.push((path, file));
             }
         }
     }

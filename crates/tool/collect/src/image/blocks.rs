@@ -260,7 +260,7 @@ impl Image {
     }
 }
 
-/// The most blocks that are copied for a snapshot of resident memory: 1.5 GiB.
+/// The most blocks that are copied at once: 1.5 GiB.
 const PLACED_BLOCKS_MAX: usize = 1 << 26;
 
 impl Image {
@@ -268,6 +268,40 @@ impl Image {
     /// than [`PLACED_BLOCKS_MAX`], or if there is no memory for so many: recording goes on.
     pub(crate) fn placed_blocks(&self) -> Option<Vec<PlacedBlock>> {
         let has_slop = self.usable_sizes.is_any();
+        self.copied_blocks(|key, block| {
+            let usable = if has_slop && key.pool() == 0 && !block.inherited {
+                self.usable_sizes.get(block.serial, block.size)
+            } else {
+                None
+            };
+            let slop = usable.map_or(0, |usable| usable.0.saturating_sub(block.size.0));
+            PlacedBlock {
+                address: key.address(),
+                size: block.size.0,
+                site: block.stack.0,
+                slop: u32::try_from(slop).unwrap_or(u32::MAX),
+            }
+        })
+    }
+
+    /// Returns all live blocks with their ages. `None` if there are more than
+    /// [`PLACED_BLOCKS_MAX`], or if there is no memory for so many: recording goes on.
+    pub(crate) fn aged_blocks(&self, now: Time) -> Option<Vec<AgedBlock>> {
+        let next = self.ledger.next_serial().0;
+        self.copied_blocks(|key, block| AgedBlock {
+            address: key.address(),
+            size: block.size.0,
+            site: block.stack.0,
+            age_ms: match block.inherited {
+                true => AgedBlock::UNKNOWN_AGE,
+                false => self.serial_times.age_ms(block.serial.0, next, now),
+            },
+        })
+    }
+
+    /// Returns something about each live block. `None` if there are more than
+    /// [`PLACED_BLOCKS_MAX`], or if there is no memory for so many.
+    fn copied_blocks<T>(&self, copy: impl Fn(Key, Block) -> T) -> Option<Vec<T>> {
         // The ledger knows their number only roughly, since untracked blocks are left out.
         let count = usize::try_from(self.ledger.live().blocks_live.0).ok()?;
         let mut blocks = Vec::new();
@@ -278,36 +312,9 @@ impl Image {
             if blocks.len() == blocks.capacity() && blocks.try_reserve(1).is_err() {
                 return None;
             }
-            let usable = if has_slop && key.pool() == 0 && !block.inherited {
-                self.usable_sizes.get(block.serial, block.size)
-            } else {
-                None
-            };
-            let slop = usable.map_or(0, |usable| usable.0.saturating_sub(block.size.0));
-            blocks.push(PlacedBlock {
-                address: key.address(),
-                size: block.size.0,
-                site: block.stack.0,
-                slop: u32::try_from(slop).unwrap_or(u32::MAX),
-            });
+            blocks.push(copy(key, block));
         }
         Some(blocks)
-    }
-
-    /// Returns all live blocks with their ages.
-    pub(crate) fn aged_blocks(&self, now: Time) -> Vec<AgedBlock> {
-        let next = self.ledger.next_serial().0;
-        let mut blocks = Vec::with_capacity(self.ledger.live().blocks_live.0 as usize);
-        blocks.extend(self.ledger.blocks().map(|(key, block)| AgedBlock {
-            address: key.address(),
-            size: block.size.0,
-            site: block.stack.0,
-            age_ms: match block.inherited {
-                true => AgedBlock::UNKNOWN_AGE,
-                false => self.serial_times.age_ms(block.serial.0, next, now),
-            },
-        }));
-        blocks
     }
 }
 

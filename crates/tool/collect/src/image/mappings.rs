@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use heapledger_core::{Bytes, StackId, ThreadId};
+use heapledger_inject::Mapping;
 use heapledger_recording::{
     AddressSpace, ImageId, MappedPiece, MappingCall, MappingChange, MappingEvent, MappingFlags, MappingKind,
     MappingSerial, MappingsEncoder, Protection, TextId, Time,
@@ -17,8 +18,8 @@ use heapledger_recording::{
 use heapledger_wire::event::{MapCall, MapStep};
 
 use super::Image;
-use crate::mapped::{Known, Mapped};
-use crate::proc_maps::Region;
+use crate::mapped::{Known, Mapped, Object};
+use crate::proc_maps::protection;
 use crate::session_state::Shared;
 use crate::writer::Job;
 
@@ -136,6 +137,7 @@ struct New {
     protection: Protection,
     flags: MappingFlags,
     file: TextId,
+    object: Option<Object>,
     offset: u64,
 }
 
@@ -177,6 +179,8 @@ pub(super) struct Mappings {
     opening: Option<Opening>,
     snapshot: Option<Snapshot>,
     next_check: Time,
+    /// The time before which no check may be, so that checks take no more than their share.
+    earliest_check: Time,
     /// The time from one check to the next.
     interval: Duration,
     /// The time of the last row that was written.
@@ -201,6 +205,7 @@ impl Mappings {
             opening: is_recorded.then(|| Opening::new(start)),
             snapshot: None,
             next_check: Time(0),
+            earliest_check: Time(0),
             interval: check::INTERVAL_MIN,
             written_to: start,
         }
@@ -367,7 +372,7 @@ impl Mappings {
                 }
             }
             (MapCall::Munmap, MapStep::Begins) => self.unmap(cause, address, bytes),
-            (MapCall::Munmap | MapCall::Shmdt, MapStep::Failed) => self.next_check = Time(0),
+            (MapCall::Munmap | MapCall::Shmdt, MapStep::Failed) => self.check_soon(),
             (MapCall::Mremap, MapStep::Begins) => {
                 let mut space = AddressSpace::default();
                 for piece in self.mapped.space.unmap(address, bytes) {
@@ -393,7 +398,7 @@ impl Mappings {
             // The length is not among the arguments: the next check finds the segment.
             (MapCall::Shmat, _) => {
                 self.attached.insert(address, cause);
-                self.next_check = Time(0);
+                self.check_soon();
             }
             (MapCall::Shmdt, _) => self.detach(cause, address),
             _ => {}
@@ -458,11 +463,12 @@ impl Mappings {
         self.mapped.next += 1;
         self.unmap(cause, new.start, new.bytes);
         self.mapped.space.map(new.start, new.bytes, serial, new.protection);
-        let New { start, bytes, kind, protection, flags, file, offset } = new;
+        let New { start, bytes, kind, protection, flags, file, object, offset } = new;
         let known = Known {
             kind,
             flags,
             file,
+            object,
             base: start.wrapping_sub(offset),
             stack: cause.stack,
             thread: cause.thread,
@@ -472,6 +478,8 @@ impl Mappings {
         self.mapped.known.insert(serial, known);
         if file == TextId::UNKNOWN && kind == MappingKind::File {
             self.unnamed.push(self.rows.len());
+            // Rows are written before the next check if that is far away.
+            self.check_soon();
         }
         let piece = MappedPiece { serial, start, bytes, protection };
         self.row(cause, &piece, MappingChange::Mapped { kind, protection, flags, file, offset });
@@ -548,14 +556,19 @@ fn new_mapping(call: &Call) -> New {
         .with(flag(is_shared, MappingFlags::SHARED))
         .with(flag(bits & NO_RESERVE != 0, MappingFlags::UNRESERVED));
     let offset = if kind == MappingKind::File { offset } else { 0 };
-    New { start: call.address, bytes: pages(call.length), kind, protection, flags, file: TextId::UNKNOWN, offset }
+    // The kernel has a file of its own for other kinds of anonymous memory.
+    let is_private = matches!(kind, MappingKind::Anonymous | MappingKind::Stack | MappingKind::Code);
+    let object = is_private.then_some(Object::ANONYMOUS);
+    let (start, bytes, file) = (call.address, pages(call.length), TextId::UNKNOWN);
+    New { start, bytes, kind, protection, flags, file, object, offset }
 }
 
 /// Returns the mapping by which the brk heap has grown.
 fn heap_growth(call: &Call, start: u64, bytes: Bytes) -> New {
     let flags = if call.is_allocators { MappingFlags::ALLOCATOR } else { MappingFlags::NONE };
     let protection = Protection::from_bits(3);
-    New { start, bytes, kind: MappingKind::Brk, protection, flags, file: TextId::UNKNOWN, offset: 0 }
+    let (kind, object) = (MappingKind::Brk, Some(Object::ANONYMOUS));
+    New { start, bytes, kind, protection, flags, file: TextId::UNKNOWN, object, offset: 0 }
 }
 
 /// Returns a mapping like the one that `mremap` was called for.
@@ -564,7 +577,7 @@ fn of_template(template: Option<(Known, Protection)>, call: &Call, start: u64, b
     let Some((known, protection)) = template else {
         let protection = Protection::from_bits(3);
         let (kind, file) = (MappingKind::Unknown, TextId::UNKNOWN);
-        return New { start, bytes, kind, protection, flags: allocators, file, offset: 0 };
+        return New { start, bytes, kind, protection, flags: allocators, file, object: None, offset: 0 };
     };
     let kept =
         MappingFlags::from_bits(known.flags.bits() & (MappingFlags::SHARED.bits() | MappingFlags::UNRESERVED.bits()));
@@ -573,11 +586,12 @@ fn of_template(template: Option<(Known, Protection)>, call: &Call, start: u64, b
         MappingKind::File => old.wrapping_sub(known.base).wrapping_add(start.wrapping_sub(call.address)),
         _ => 0,
     };
-    New { start, bytes, kind: known.kind, protection, flags: kept.with(allocators), file: known.file, offset }
+    let Known { kind, file, object, .. } = known;
+    New { start, bytes, kind, protection, flags: kept.with(allocators), file, object, offset }
 }
 
 /// Returns the kind of a region that was found.
-fn kind_of(region: &Region) -> MappingKind {
+fn kind_of(region: &Mapping) -> MappingKind {
     match &region.name[..] {
         b"[heap]" => MappingKind::Brk,
         name if name.starts_with(b"[stack") => MappingKind::Stack,
@@ -590,7 +604,7 @@ fn kind_of(region: &Region) -> MappingKind {
         name if name.starts_with(b"[anon") => MappingKind::Anonymous,
         name if name.starts_with(b"[") => MappingKind::Kernel,
         _ if region.inode != 0 => MappingKind::File,
-        _ if region.protection.contains(Protection::EXECUTE) => MappingKind::Code,
+        _ if protection(region).contains(Protection::EXECUTE) => MappingKind::Code,
         _ => MappingKind::Anonymous,
     }
 }
@@ -618,7 +632,7 @@ impl Image {
     pub(crate) fn begin_mappings(
         &mut self,
         inherited: Option<Mapped>,
-        regions: Option<Vec<Region>>,
+        regions: Option<Vec<Mapping>>,
         start: Time,
         shared: &mut Shared,
     ) {

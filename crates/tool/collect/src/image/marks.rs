@@ -2,15 +2,16 @@
 //! serial.
 
 use std::collections::HashMap;
-use std::fs;
 
 use heapledger_core::{Bytes, Serial, StackId};
+use heapledger_inject::Mapping;
 use heapledger_ledger::{Block, Key};
 use heapledger_recording::{EventKind, FreedBlock, Mark, MarkedBlocks, Reported, TextId, Time};
 use heapledger_wire::event::Extended;
 
 use super::Image;
 use super::threads::EventHeader;
+use crate::proc_maps;
 use crate::session_state::Shared;
 
 /// The reports of an image.
@@ -131,10 +132,10 @@ impl Image {
     /// have ended.
     #[cold]
     fn is_outside_heap(&self, address: u64) -> bool {
-        let maps = fs::read(format!("/proc/{}/maps", self.reports.pid)).unwrap_or_default();
-        let Some(mapping) = mapping_around(&maps, address) else { return false };
+        let mappings = proc_maps::read(self.reports.pid).unwrap_or_default();
+        let Some(mapping) = mappings.iter().find(|mapping| mapping.range.contains(&address)) else { return false };
         let is_in = |key: Key| key.pool() == 0 && mapping.range.contains(&key.address());
-        mapping.is_named || !self.ledger.blocks().any(|(key, _)| is_in(key))
+        is_for_other_use(mapping) || !self.ledger.blocks().any(|(key, _)| is_in(key))
     }
 
     pub(super) fn push_mark(&mut self, shared: &mut Shared, time: Time, mark: &Mark) {
@@ -167,29 +168,10 @@ impl Image {
     }
 }
 
-/// A mapping in a process.
-#[derive(Debug, PartialEq, Eq)]
-struct Mapping {
-    range: std::ops::Range<u64>,
-    /// True for a mapping of a file, or for another purpose than a heap.
-    is_named: bool,
-}
-
-/// Returns the mapping around an address, from lines such as `7f5e1c000000-7f5e1c021000 rw-p
-/// 00000000 00:00 0    [heap]`.
-fn mapping_around(maps: &[u8], address: u64) -> Option<Mapping> {
-    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-    let parse = |line: &[u8]| {
-        let line = String::from_utf8_lossy(line);
-        let mut fields = line.split_ascii_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let range = number(start)?..number(end)?;
-        let name = fields.nth(4);
-        // An allocator may name its anonymous mappings.
-        let is_named = name.is_some_and(|name| name != "[heap]" && !name.starts_with("[anon"));
-        Some(Mapping { range, is_named })
-    };
-    maps.split(|&byte| byte == b'\n').filter_map(parse).find(|mapping| mapping.range.contains(&address))
+/// True for a mapping of a file, or for another purpose than a heap.
+fn is_for_other_use(mapping: &Mapping) -> bool {
+    // An allocator may name its anonymous mappings.
+    !mapping.name.is_empty() && mapping.name != b"[heap]" && !mapping.name.starts_with(b"[anon")
 }
 
 #[cfg(test)]

@@ -33,9 +33,9 @@ fn blocks_on_pages() {
         run(3, 2, 4096, 1, 2, Some(0)),
         run(5, 1, 1, 1, 2, Some(0)),
     ];
-    let pages = by_page(&mut blocks);
+    let pages = by_page(&mut blocks).unwrap();
     assert_eq!(pages, expected);
-    assert_eq!(read(&write(&pages)), Some(pages));
+    assert_eq!(read(&write(&pages).unwrap()), Some(pages));
 }
 
 #[test]
@@ -62,7 +62,7 @@ proptest! {
     #[test]
     fn all_live_bytes_are_on_pages(blocks in vec((0..1_u64 << 16, 0..20_000_u64, 0..9_u32), 0..60)) {
         let mut blocks: Vec<AgedBlock> = blocks.into_iter().map(|(at, size, site)| block(at, size, site, site)).collect();
-        let pages = by_page(&mut blocks);
+        let pages = by_page(&mut blocks).unwrap();
         // They are sorted now: the bytes of each that no one before has.
         let mut taken = 0;
         let mut bytes = 0;
@@ -72,7 +72,7 @@ proptest! {
             taken = taken.max(end);
         }
         prop_assert_eq!(pages.iter().map(|run| run.pages * u64::from(run.used)).sum::<u64>(), bytes);
-        prop_assert_eq!(read(&write(&pages)), Some(pages));
+        prop_assert_eq!(read(&write(&pages).unwrap()), Some(pages));
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) fn add_event(parts: &mut Parts, pid: u32, event: u64, mappings: &mut 
     let Some(address) = linker_symbol(pid, "_dl_debug_state") else { return };
     let modules = mappings.modules();
     let Some(module) = modules.into_iter().find(|module| (module.start..module.end).contains(&address)) else { return };
-    // That of the file: a recorder that was killed has left its jump in memory.
+    // The file's code, not the memory's, where a recorder that was killed has left its jump.
     let mut bytes = [0; LINKER_FUNCTION_LENGTH];
     let read = file_of(pid, &module, false).and_then(|(file, _)| {
         File::open(file).and_then(|file| file.read_exact_at(&mut bytes, address - module.start + module.offset)).ok()

@@ -1,12 +1,11 @@
 //! The mappings of a process: its modules, and room near them.
 
-use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use heapledger_inject::Mapping;
+
 /// The most bytes of `/proc/PID/maps` that are read.
-const MAPS_MAX: usize = 16 << 20;
+const MAPS_MAX: u64 = 16 << 20;
 /// The largest distance of stubs from the code that they belong to: a jump reaches 2 GiB, and
 /// displaced instructions may refer to data of the module.
 const DISTANCE_MAX: u64 = (2 << 30) - (16 << 20);
@@ -35,21 +34,18 @@ pub(crate) struct Mapped {
     pub(crate) offset: u64,
     pub(crate) inode: u64,
     pub(crate) is_executable: bool,
-    /// The path; empty if it is anonymous.
+    /// The path; empty if it has no file with a path.
     pub(crate) path: PathBuf,
 }
 
 impl Mappings {
     /// Reads the mappings of a process.
     pub(crate) fn of(pid: u32) -> Option<Mappings> {
-        let text = fs::read(format!("/proc/{pid}/maps")).ok().filter(|text| text.len() <= MAPS_MAX)?;
-        Some(Mappings::parse(&text))
+        Mapping::read_list(format!("/proc/{pid}/maps"), MAPS_MAX).ok().map(Mappings::new)
     }
 
-    fn parse(text: &[u8]) -> Mappings {
-        let mut mapped: Vec<Mapped> = text.split(|&byte| byte == b'\n').filter_map(parse_line).collect();
-        mapped.sort_by_key(|mapping| mapping.start);
-        Mappings { mapped }
+    fn new(mappings: Vec<Mapping>) -> Mappings {
+        Mappings { mapped: mappings.into_iter().map(Mapped::from).collect() }
     }
 
     /// Returns the mapping of the code of each module. A module that has been deleted has no path
@@ -129,34 +125,17 @@ impl Mappings {
     }
 }
 
-/// Parses a line: `55d0…-55d1… r-xp 00001000 08:01 1234   /usr/bin/program`.
-fn parse_line(line: &[u8]) -> Option<Mapped> {
-    fn field<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-        let start = rest.iter().position(|byte| *byte != b' ')?;
-        let text = rest.get(start..)?;
-        let length = text.iter().position(|byte| *byte == b' ').unwrap_or(text.len());
-        let (field, after) = text.split_at_checked(length)?;
-        *rest = after;
-        Some(field)
+impl From<Mapping> for Mapped {
+    fn from(mapping: Mapping) -> Mapped {
+        Mapped {
+            path: mapping.path().unwrap_or_default(),
+            start: mapping.range.start,
+            end: mapping.range.end,
+            offset: mapping.offset,
+            inode: mapping.inode,
+            is_executable: mapping.is_executable,
+        }
     }
-    let number = |text: &[u8], radix| u64::from_str_radix(std::str::from_utf8(text).ok()?, radix).ok();
-    let mut rest = line;
-    let range = field(&mut rest)?;
-    let dash = range.iter().position(|byte| *byte == b'-')?;
-    let (start, end) = (number(range.get(..dash)?, 16)?, number(range.get(dash + 1..)?, 16)?);
-    let protection = field(&mut rest)?;
-    let offset = number(field(&mut rest)?, 16)?;
-    let _device = field(&mut rest)?;
-    let inode = number(field(&mut rest)?, 10)?;
-    let path = rest.iter().position(|byte| *byte != b' ').and_then(|start| rest.get(start..)).unwrap_or(&[]);
-    (start < end).then(|| Mapped {
-        start,
-        end,
-        offset,
-        inode,
-        is_executable: protection.get(2) == Some(&b'x'),
-        path: PathBuf::from(OsStr::from_bytes(path)),
-    })
 }
 
 #[cfg(test)]

@@ -3,24 +3,6 @@ use std::process::{Command, Stdio};
 use super::*;
 
 #[test]
-fn mappings_are_parsed() {
-    let line = "55d0c0000000-55d0c0002000 r-xp 00001000 08:01 1234                       /usr/bin/a b";
-    let expected = Mapping {
-        range: 0x55d0_c000_0000..0x55d0_c000_2000,
-        is_readable: true,
-        is_writable: false,
-        is_executable: true,
-        name: "/usr/bin/a b".into(),
-    };
-    assert_eq!(parse(line), Some(expected));
-    let anonymous = parse("7f00-7f10 rw-p 00000000 00:00 0 ").expect("it is whole");
-    assert!(anonymous.name.is_empty() && anonymous.is_writable && !anonymous.is_executable);
-    for damaged in ["", "7f00", "7f00-7e00 r--p 0 0 0", "x-y r--p 0 0 0"] {
-        assert_eq!(parse(damaged), None, "{damaged}");
-    }
-}
-
-#[test]
 fn own_memory_is_read_and_written() {
     let memory = Memory::open(std::process::id()).expect("a process may look at itself");
     // Written by the kernel, so the compiler must not know the content.
@@ -113,7 +95,7 @@ fn the_first_thread_may_have_ended() {
     }
     let memory = Memory::open(child.id()).expect("it is a child");
     let mappings = memory.mappings().expect("the process lives");
-    assert!(memory.is_current() && mappings.iter().any(|mapping| mapping.name.ends_with("/ends")), "{mappings:?}");
+    assert!(memory.is_current() && mappings.iter().any(|mapping| mapping.name.ends_with(b"/ends")), "{mappings:?}");
     drop(child.stdin.take());
     assert!(child.wait().expect("it is a child").success());
     assert!(!memory.is_current());

@@ -157,7 +157,7 @@ fn jumps_of_closed_modules_are_left_out() {
     assert_eq!(program.bytes(there.address), there.jump);
     // Another module is where one was.
     attachment.modules = program.memory.mappings().unwrap();
-    attachment.modules.iter_mut().for_each(|module| module.name = "/opt/other.so".to_owned());
+    attachment.modules.iter_mut().for_each(|module| module.name = b"/opt/other.so".to_vec());
     attachment.jumps = vec![changed, unmapped];
     assert_eq!(rest(&attachment), []);
 }

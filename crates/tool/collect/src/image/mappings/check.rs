@@ -7,12 +7,14 @@
 use std::time::{Duration, Instant};
 
 use heapledger_core::Bytes;
+use heapledger_inject::Mapping;
 use heapledger_recording::{
     AddressSpace, MappedPiece, MappingChange, MappingFlags, MappingKind, MappingSerial, TextId, Time,
 };
 
 use super::{Call, Cause, Mappings, New, WAITING_MAX, kind_of};
-use crate::proc_maps::{self, Region};
+use crate::mapped::Object;
+use crate::proc_maps::{self, protection};
 use crate::process;
 use crate::session_state::Shared;
 
@@ -39,7 +41,7 @@ pub(super) struct Opening {
     /// The calls so far.
     pub(super) calls: Vec<Call>,
     /// The regions that were mapped, and the time at which reading them had ended.
-    found: Option<(Vec<Region>, Time)>,
+    found: Option<(Vec<Mapping>, Time)>,
 }
 
 impl Opening {
@@ -51,7 +53,7 @@ impl Opening {
 /// The regions that were mapped at a moment.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    regions: Vec<Region>,
+    regions: Vec<Mapping>,
     begin: Time,
     end: Time,
     /// The ranges that were changed at about that time.
@@ -77,16 +79,20 @@ impl Mappings {
     /// it is another program's, whose identity is not `identity`.
     pub(super) fn check(&mut self, now: Time, identity: Option<u64>, shared: &mut Shared) {
         let is_waiting = self.opening.as_ref().is_some_and(|opening| opening.found.is_none());
-        if !self.is_recorded || self.snapshot.is_some() || !(is_waiting || now >= self.next_check) {
+        let due = if is_waiting { self.earliest_check } else { self.next_check };
+        if !self.is_recorded || self.snapshot.is_some() || now < due {
             return;
         }
         let begun = Instant::now();
-        let Some(regions) = proc_maps::read(self.pid) else { return };
+        let regions = proc_maps::read(self.pid);
         let took = begun.elapsed();
-        let end = Time(now.0.saturating_add(took.as_nanos() as u64));
+        let after = |time: Time, duration: Duration| Time(time.0.saturating_add(duration.as_nanos() as u64));
+        let end = after(now, took);
         let is_quiet = self.rows.is_empty() && !is_waiting;
         self.interval = if is_quiet { (self.interval * 2).min(INTERVAL_MAX) } else { INTERVAL_MIN };
-        self.next_check = Time(end.0.saturating_add((took * SHARE).max(self.interval).as_nanos() as u64));
+        self.earliest_check = after(end, (took * SHARE).max(INTERVAL_MIN));
+        self.next_check = self.earliest_check.max(after(end, self.interval));
+        let Some(regions) = regions else { return };
         if process::image_identity(self.pid) != identity {
             if let Some(opening) = &mut self.opening {
                 opening.found.get_or_insert((Vec::new(), end));
@@ -102,8 +108,13 @@ impl Mappings {
         }
     }
 
+    /// Brings the next check forward, as far as checks take no more than their share.
+    pub(super) fn check_soon(&mut self) {
+        self.next_check = self.next_check.min(self.earliest_check);
+    }
+
     /// Takes what was mapped when the image began, before any call.
-    pub(super) fn begin(&mut self, regions: Vec<Region>, start: Time, shared: &mut Shared) {
+    pub(super) fn begin(&mut self, regions: Vec<Mapping>, start: Time, shared: &mut Shared) {
         if self.opening.is_some() {
             return self.open(Some(regions), shared);
         }
@@ -124,13 +135,13 @@ impl Mappings {
     }
 
     /// Begins with what was found, and applies the calls so far.
-    pub(super) fn open(&mut self, found: Option<Vec<Region>>, shared: &mut Shared) {
+    pub(super) fn open(&mut self, found: Option<Vec<Mapping>>, shared: &mut Shared) {
         let Some(opening) = self.opening.take() else { return };
         let regions = found.or_else(|| opening.found.map(|(regions, _)| regions)).unwrap_or_default();
         // The image did not begin with anything that the calls have mapped since.
         let mut first = AddressSpace::default();
         for (serial, region) in (0..).zip(&regions) {
-            first.map(region.start, Bytes(region.end - region.start), MappingSerial(serial), region.protection);
+            first.map(region.range.start, Bytes(region.bytes()), MappingSerial(serial), protection(region));
         }
         for (start, bytes) in opening.calls.iter().filter_map(Call::mapped) {
             first.unmap(start, bytes);
@@ -147,7 +158,7 @@ impl Mappings {
     }
 
     /// Adds a range of a region, which no call told.
-    fn found(&mut self, time: Time, region: &Region, start: u64, bytes: Bytes, shared: &mut Shared) {
+    fn found(&mut self, time: Time, region: &Mapping, start: u64, bytes: Bytes, shared: &mut Shared) {
         let file = text(shared, &region.name);
         let flag = |is_set: bool, flag| if is_set { flag } else { MappingFlags::NONE };
         // The call of `shmat` was seen, but not the length of the segment.
@@ -156,9 +167,10 @@ impl Mappings {
         let flags = flag(attached.is_none(), MappingFlags::FOUND)
             .with(flag(region.is_shared, MappingFlags::SHARED))
             .with(flag(is_recorders(region), MappingFlags::RECORDER));
-        let offset = if region.inode == 0 { 0 } else { region.offset.wrapping_add(start - region.start) };
-        let (kind, protection) = (kind_of(region), region.protection);
-        self.map(cause, New { start, bytes, kind, protection, flags, file, offset });
+        let offset = if region.inode == 0 { 0 } else { region.offset.wrapping_add(start - region.range.start) };
+        let (kind, protection) = (kind_of(region), protection(region));
+        let object = Some(Object::of(region));
+        self.map(cause, New { start, bytes, kind, protection, flags, file, object, offset });
     }
 
     /// Writes rows for all differences between a snapshot and what the calls have told.
@@ -173,7 +185,7 @@ impl Mappings {
         let cause = Cause::unseen(Time(snapshot.end.0.max(self.last_time().0)));
         let mut there = AddressSpace::default();
         for (serial, region) in (0..).zip(&snapshot.regions) {
-            there.map(region.start, Bytes(region.end - region.start), MappingSerial(serial), region.protection);
+            there.map(region.range.start, Bytes(region.bytes()), MappingSerial(serial), protection(region));
         }
         let known: Vec<MappedPiece> = self.mapped.space.pieces().collect();
         for piece in &known {
@@ -184,8 +196,9 @@ impl Mappings {
             }
         }
         for region in &snapshot.regions {
-            let bytes = Bytes(region.end - region.start);
-            for (start, bytes) in uncovered(region.start, bytes, &self.mapped.space) {
+            self.recognize(cause, &snapshot, region, shared);
+            let bytes = Bytes(region.bytes());
+            for (start, bytes) in uncovered(region.range.start, bytes, &self.mapped.space) {
                 if !snapshot.is_touched(start, bytes) {
                     self.found(cause.time, region, start, bytes, shared);
                 }
@@ -194,10 +207,35 @@ impl Mappings {
         }
     }
 
-    fn compare_protection(&mut self, cause: Cause, snapshot: &Snapshot, region: &Region) {
-        for piece in self.mapped.space.within(region.start, Bytes(region.end - region.start)) {
-            if piece.protection != region.protection && !snapshot.is_touched(piece.start, piece.bytes) {
-                let protection = region.protection;
+    /// Compares what is known of a region's parts with what the kernel lists. A part that is of
+    /// another file than before was unmapped, and something else mapped there: the dynamic linker
+    /// uses the addresses of an unloaded library again. The name of a file says less, since a file
+    /// that is mapped can be renamed and deleted.
+    fn recognize(&mut self, cause: Cause, snapshot: &Snapshot, region: &Mapping, shared: &mut Shared) {
+        let object = Object::of(region);
+        for piece in self.mapped.space.within(region.range.start, Bytes(region.bytes())) {
+            if snapshot.is_touched(piece.start, piece.bytes) {
+                continue;
+            }
+            let Some(known) = self.mapped.known.get_mut(&piece.serial) else { continue };
+            if *known.object.get_or_insert(object) != object {
+                self.unmap(cause, piece.start, piece.bytes);
+                continue;
+            }
+            // The row may have been written before the file's name was known. Rows that repeat it
+            // in another file, or for a child, have the name.
+            let is_nameless = known.kind == MappingKind::File && known.file == TextId::UNKNOWN;
+            let offset = region.offset.wrapping_add(piece.start - region.range.start);
+            if is_nameless && piece.start.wrapping_sub(known.base) == offset {
+                (known.kind, known.file) = (kind_of(region), text(shared, &region.name));
+            }
+        }
+    }
+
+    fn compare_protection(&mut self, cause: Cause, snapshot: &Snapshot, region: &Mapping) {
+        for piece in self.mapped.space.within(region.range.start, Bytes(region.bytes())) {
+            if piece.protection != protection(region) && !snapshot.is_touched(piece.start, piece.bytes) {
+                let protection = protection(region);
                 self.mapped.space.protect(piece.start, piece.bytes, protection);
                 self.row(cause, &piece, MappingChange::Protected { protection });
             }
@@ -205,19 +243,19 @@ impl Mappings {
     }
 
     /// Names the files of rows that are not written yet.
-    fn name(&mut self, regions: &[Region], shared: &mut Shared) {
+    fn name(&mut self, regions: &[Mapping], shared: &mut Shared) {
         let unnamed = std::mem::take(&mut self.unnamed);
         for index in unnamed {
             let Some(row) = self.rows.get_mut(index) else { continue };
-            let at = regions.partition_point(|region| region.end <= row.start);
-            let region = regions.get(at).filter(|region| region.start <= row.start);
+            let at = regions.partition_point(|region| region.range.end <= row.start);
+            let region = regions.get(at).filter(|region| region.range.start <= row.start);
             let MappingChange::Mapped { kind, file, offset, .. } = &mut row.change else { continue };
-            match region.filter(|region| region.offset.wrapping_add(row.start - region.start) == *offset) {
+            match region.filter(|region| region.offset.wrapping_add(row.start - region.range.start) == *offset) {
                 Some(region) if !region.name.is_empty() => {
                     *kind = kind_of(region);
                     *file = text(shared, &region.name);
                     if let Some(known) = self.mapped.known.get_mut(&row.serial) {
-                        (known.kind, known.file) = (*kind, *file);
+                        (known.kind, known.file, known.object) = (*kind, *file, Some(Object::of(region)));
                     }
                 }
                 _ => self.unnamed.push(index),
@@ -252,7 +290,7 @@ impl Mappings {
 }
 
 /// True if the recorder has mapped a region: a ring, or its library.
-fn is_recorders(region: &Region) -> bool {
+fn is_recorders(region: &Mapping) -> bool {
     let file = region.name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     region.name.starts_with(b"/memfd:heapledger") || file.starts_with(LIBRARY_STEM.as_bytes())
 }

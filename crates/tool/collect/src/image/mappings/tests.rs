@@ -1,8 +1,12 @@
 use std::collections::BTreeMap;
 
+use heapledger_inject::Mapping as Region;
+use heapledger_recording::Session as SessionRecord;
 use proptest::prelude::*;
 
 use super::*;
+use crate::destination::Destination;
+use crate::writer::Writer;
 
 mod simulated;
 
@@ -142,11 +146,13 @@ fn kinds_come_from_flags_and_names() {
         assert_eq!(new.flags.contains(MappingFlags::SHARED), flags & 1 != 0);
     }
     let region = |name: &str, inode| Region {
-        start: 0,
-        end: PAGE,
-        protection: Protection::READ,
+        range: 0..PAGE,
+        is_readable: true,
+        is_writable: false,
+        is_executable: false,
         is_shared: false,
         offset: 0,
+        device: (0, 0),
         inode,
         name: name.as_bytes().to_vec(),
     };
@@ -211,4 +217,107 @@ proptest! {
         let known: BTreeMap<MappingSerial, u64> = mappings.mapped.known.iter().map(|(&serial, known)| (serial, known.bytes)).collect();
         prop_assert_eq!(known, of_mappings);
     }
+}
+
+fn shared() -> Shared {
+    let destination = Destination::appended(tempfile::tempfile().unwrap(), false);
+    Shared::new(&SessionRecord::default(), Writer::start(destination, None).unwrap())
+}
+
+/// Compares what is known with a list of mappings.
+fn compare(mappings: &mut Mappings, list: &str, shared: &mut Shared) {
+    mappings.begin(Region::parse_list(list.as_bytes()), Time(2), shared);
+}
+
+/// The dynamic linker maps a library where another one was, between two checks.
+#[test]
+fn another_file_at_the_same_address_is_another_mapping() {
+    let (mut mappings, mut shared) = (mappings(), shared());
+    compare(&mut mappings, "10000-18000 r-xp 00000000 08:01 7 /lib/a.so\n", &mut shared);
+    assert_eq!(rows(&mappings), [row(0, 0x10000, 8, "file")]);
+    // A file that is renamed or deleted stays the same.
+    compare(&mut mappings, "10000-18000 r-xp 00000000 08:01 7 /lib/old.so (deleted)\n", &mut shared);
+    assert_eq!(rows(&mappings).len(), 1);
+    let other = "10000-12000 r--p 00000000 08:01 8 /lib/b.so\n12000-19000 r-xp 00002000 08:01 8 /lib/b.so\n";
+    compare(&mut mappings, other, &mut shared);
+    let expected = [
+        row(0, 0x10000, 2, "unmapped"),
+        row(1, 0x10000, 2, "file"),
+        row(0, 0x12000, 6, "unmapped"),
+        row(2, 0x12000, 7, "file"),
+    ];
+    assert_eq!(rows(&mappings)[1..], expected);
+    // The same inode of another device.
+    compare(&mut mappings, &other.replace("08:01", "08:02"), &mut shared);
+    assert_eq!(rows(&mappings).len(), 9);
+    // So is a file that replaces anonymous memory, and the other way round.
+    mappings.apply(&mmap(0x40000, 2 * PAGE));
+    let both = |inode| format!("10000-12000 r--p 00000000 08:02 {inode} /lib/b.so\n40000-42000 rw-p 0 08:02 9 /x\n");
+    compare(&mut mappings, &both(8), &mut shared);
+    let file = row(6, 0x40000, 2, "file");
+    assert_eq!(
+        rows(&mappings)[9..],
+        [row(5, 0x40000, 2, "anonymous"), row(4, 0x12000, 7, "unmapped"), row(5, 0x40000, 2, "unmapped"), file]
+    );
+    let anonymous = both(8).replace("08:02 9 /x", "00:00 0");
+    compare(&mut mappings, &anonymous, &mut shared);
+    assert_eq!(rows(&mappings)[13..], [row(6, 0x40000, 2, "unmapped"), row(7, 0x40000, 2, "anonymous")]);
+}
+
+/// A call's row was written before the name of its file was known: later rows have it.
+#[test]
+fn a_file_is_named_later() {
+    let (mut mappings, mut shared) = (mappings(), shared());
+    let name = |mappings: &Mappings| mappings.mapped.known[&MappingSerial(0)].file;
+    mappings.apply(&call(MapCall::Mmap, MapStep::Done, 0x10000, 4 * PAGE, [1, 2, 0x3000]));
+    mappings.write(&mut shared);
+    // Another part of a file cannot be what the call has mapped.
+    let list = |offset: &str| format!("10000-14000 r--p {offset} 08:01 7 /data\n");
+    compare(&mut mappings, &list("5000"), &mut shared);
+    assert_eq!(name(&mappings), TextId::UNKNOWN);
+    compare(&mut mappings, &list("3000"), &mut shared);
+    assert_eq!((mappings.rows.len(), name(&mappings)), (0, shared.name_text(b"/data")));
+    mappings.begin_segment(Time(9));
+    let change = mappings.rows[0].change;
+    assert!(matches!(change, MappingChange::Mapped { file, offset: 0x3000, .. } if file == name(&mappings)));
+}
+
+/// A call after a quiet time brings the next check forward, though not before the last one has been
+/// paid for.
+#[test]
+fn checks_are_made_soon_but_keep_their_distance() {
+    let pid = std::process::id();
+    let identity = crate::process::image_identity(pid);
+    for asking in [
+        call(MapCall::Mmap, MapStep::Done, 0x10000, PAGE, [1, 2, 0]),
+        call(MapCall::Shmat, MapStep::Done, 0x10000, 0, [0; 3]),
+        call(MapCall::Munmap, MapStep::Failed, 0x10000, PAGE, [0; 3]),
+    ] {
+        let mut shared = shared();
+        let mut mappings = Mappings { pid, ..mappings() };
+        let mut check = |mappings: &mut Mappings, now: Time| {
+            mappings.check(now, identity, &mut shared);
+            mappings.snapshot.take().is_some()
+        };
+        assert!(check(&mut mappings, Time(1)));
+        for _ in 0..8 {
+            let now = mappings.next_check;
+            assert!(check(&mut mappings, now));
+        }
+        let (earliest, next) = (mappings.earliest_check, mappings.next_check);
+        assert!(next.0 >= earliest.0 + 1_000_000_000, "nothing has changed for long");
+        mappings.apply(&asking);
+        assert!(!check(&mut mappings, Time(earliest.0 - 1)), "{asking:?}");
+        assert!(check(&mut mappings, earliest), "{asking:?}");
+        assert!(mappings.earliest_check.0 >= earliest.0 + check::INTERVAL_MIN.as_nanos() as u64);
+    }
+}
+
+/// The list of a process that cannot be read is not asked for all the time.
+#[test]
+fn a_list_that_cannot_be_read_is_asked_for_later() {
+    let mut shared = shared();
+    let mut mappings = Mappings::new(ImageId(0), u32::MAX, Time(0), true);
+    mappings.check(Time(1), None, &mut shared);
+    assert!(mappings.earliest_check > Time(1) && mappings.snapshot.is_none() && mappings.opening.is_some());
 }
