@@ -41,7 +41,7 @@ fn a_part_begins_with_what_is_mapped() {
     assert_eq!(carried, [(0, 0x1000), (0, 0x5000), (1, 0x9000)]);
     assert!(matches!(part[1].change, MappingChange::Mapped { offset: 0x2100, .. }), "{:?}", part[1]);
     assert_eq!(part[3..], events[4..6]);
-    assert_eq!(files(&part).collect::<Vec<_>>(), [TextId(3); 3]);
+    assert_eq!(part.iter().filter_map(MappingEvent::file).collect::<Vec<_>>(), [TextId(3); 3]);
     // All of the time is the recording itself.
     assert_eq!(of_part(events.clone(), &(Time(0)..=Time(9))), events);
     let (mut whole, mut joined) = (AddressSpace::default(), AddressSpace::default());
