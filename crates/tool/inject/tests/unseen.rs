@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use heapledger_inject::{Caller, InjectError, Memory, Threads};
+use heapledger_inject::{Caller, InjectError, Mapping, Memory, Threads};
 
 const PAGE: u64 = 4096;
 
@@ -237,7 +237,8 @@ fn the_place_that_a_handler_has_interrupted_is_found() {
         let memory = Memory::open(pid).expect("it is our child");
         let mappings = memory.mappings().expect("it runs");
         let code_of = |name: &str| {
-            let code = mappings.iter().filter(|mapping| mapping.is_executable && mapping.name.contains(name));
+            let is_of = |mapping: &&Mapping| String::from_utf8_lossy(&mapping.name).contains(name);
+            let code = mappings.iter().filter(|mapping| mapping.is_executable && is_of(mapping));
             code.map(|mapping| mapping.range.clone()).collect::<Vec<_>>()
         };
         let (own, library) = (code_of("/handler"), code_of("libc.so"));
