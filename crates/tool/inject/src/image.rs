@@ -6,7 +6,8 @@
 use std::fs::File;
 
 use object::elf;
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::StringTable;
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, Object, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationFlags, RelocationTarget};
 
 use crate::error::{InjectError, Result};
@@ -15,6 +16,8 @@ use crate::error::{InjectError, Result};
 const PAGE: u64 = 4096;
 /// The most bytes that a library may take in memory.
 const LENGTH_MAX: u64 = 64 << 20;
+/// The most bytes of the names of dynamic symbols that are read.
+const NAMES_MAX: u64 = 64 << 20;
 
 /// A library that can be placed.
 #[derive(Debug)]
@@ -235,12 +238,24 @@ pub fn bounds(file: File) -> Option<Bounds> {
 }
 
 /// Returns the address, in the module's own numbering, of a symbol that an executable or a library
-/// exports. Reads the headers, the table of the dynamic symbols, and their names up to this one.
+/// exports. Reads the headers, the table of the dynamic symbols, and that of their names at once:
+/// programs wait for this.
 pub fn exported_symbol(file: File, name: &str) -> Option<u64> {
     let cache = ReadCache::new(file);
-    let file = object::File::parse(&cache).ok()?;
-    let found = file.dynamic_symbols().find(|symbol| symbol.is_definition() && symbol.name() == Ok(name));
-    found.map(|symbol| symbol.address())
+    let header = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, &cache).ok()?;
+    let symbols = sections.symbols(endian, &cache, elf::SHT_DYNSYM).ok()?;
+    let names = sections.section(symbols.string_section()).ok()?;
+    if names.sh_size(endian) > NAMES_MAX {
+        return None;
+    }
+    let names = names.data(endian, &cache).ok()?;
+    let names = StringTable::new(names, 0, names.len() as u64);
+    let is_wanted = |symbol: &&elf::Sym64<Endianness>| {
+        symbol.name(endian, names) == Ok(name.as_bytes()) && symbol.is_definition(endian, names)
+    };
+    symbols.iter().find(is_wanted).map(|symbol| symbol.st_value(endian))
 }
 
 impl FileSegment {
