@@ -69,7 +69,7 @@ macro_rules! table {
             $(
                 /// # Safety
                 ///
-                /// The contract of the function of this name. A library has been stored in [`ENTRIES`].
+                /// The contract of the function of this name; a library is stored in [`ENTRIES`].
                 pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
                     let function = ENTRIES.$name.load(Ordering::Acquire);
                     // SAFETY: by this function's `# Safety` the entry has been stored; only

@@ -365,9 +365,9 @@ fn a_global_allocator_of_rust_without_c_entries_has_its_shims() {
         scratch.path().join("own.rs"),
         "use std::alloc::*; use std::sync::atomic::*;\n\
          struct Bump([u8; 1 << 20]); static mut HEAP: Bump = Bump([0; 1 << 20]); static NEXT: AtomicUsize = AtomicUsize::new(0);\n\
-         // SAFETY: `GlobalAlloc` asks for blocks that are aligned, overlap no other one and stay\n\
-         // valid. Each call takes the next `size + align` bytes of a static, of which the program\n\
-         // needs far fewer than there are, and none is used again. Nothing here panics.\n\
+         // SAFETY: `GlobalAlloc` asks for blocks that are aligned, overlap no other one and\n\
+         // stay valid. Each call takes the next `size + align` bytes of a static, of which the\n\
+         // program needs far fewer than there are, and none is used again. Nothing panics.\n\
          unsafe impl GlobalAlloc for Bump {\n\
              unsafe fn alloc(&self, layout: Layout) -> *mut u8 {\n\
                  let at = NEXT.fetch_add(layout.size() + layout.align(), Ordering::Relaxed);\n\

@@ -25,10 +25,10 @@ impl Memory for File {
 
 /// The memory of a running process, for reading much of it.
 ///
-/// The memory is read by `process_vm_readv`, which copies once and takes the kernel's locks once for
-/// many pages. `/proc/PID/mem` copies twice, page by page; it is used for what the call refuses:
-/// memory that the process itself may not read, and all memory if a filter of system calls forbids
-/// it.
+/// The memory is read by `process_vm_readv`, which copies once and takes the kernel's locks once
+/// for many pages. `/proc/PID/mem` copies twice, page by page; it is used for what the call
+/// refuses: memory that the process itself may not read, and all memory if a filter of system calls
+/// forbids it.
 #[derive(Debug)]
 pub(crate) struct ProcessMemory {
     process: libc::pid_t,

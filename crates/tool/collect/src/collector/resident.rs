@@ -97,8 +97,8 @@ impl Collector {
         while let Some(at) = self.resident.blocks_asked.iter().position(|(_, stamp, _)| *stamp <= horizon) {
             let (pid, _, done) = self.resident.blocks_asked.remove(at);
             let slot = self.images.latest_of(pid).and_then(|slot| self.images.slots.get(slot));
-            // Without an answer, the requester sees that none will come. The addresses of blocks are
-            // not all known if they are sampled.
+            // Without an answer, the requester sees that none will come. The addresses of blocks
+            // are not all known if they are sampled.
             if let Some(Slot { stage: Stage::Running(image), .. }) = slot
                 && !self.shared.is_sample
                 && let Some(blocks) = image.aged_blocks(now)

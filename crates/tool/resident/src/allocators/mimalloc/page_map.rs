@@ -118,8 +118,8 @@ impl Page {
     }
 }
 
-/// Reads the heap of a page map. `None` if it makes no sense; then `words_left` are fewer. A map has
-/// half of them at most, so that large memory that looks like one does not hide the next.
+/// Reads the heap of a page map. `None` if it makes no sense; then `words_left` are fewer. A map
+/// has half of them at most, so that large memory that looks like one does not hide the next.
 fn read(search: &Search<'_>, reader: &mut CachedReader<'_>, map: u64, words_left: &mut u64) -> Option<AllocatorHeap> {
     let words_max = *words_left / 2;
     for _ in 0..TRIES {
