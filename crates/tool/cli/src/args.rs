@@ -17,6 +17,7 @@ mod heap;
 mod heap_map;
 mod help;
 mod log;
+mod open;
 mod phc;
 mod pictures;
 mod record;
@@ -47,6 +48,7 @@ pub(crate) use self::heap::{
 pub(crate) use self::heap_map::{HeapMapOf, MapBy};
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
 pub(crate) use self::log::{ConvertLog, InfoLog, Log, LogAction, LogFieldOptions, MungeLog, RecordLog, StatsLog};
+pub(crate) use self::open::Open;
 pub(crate) use self::phc::{HeapChecker, Phc, Placement, function};
 pub(crate) use self::pictures::{Advise, Flame, Growth, Timeline, Tree};
 pub(crate) use self::record::{
@@ -81,6 +83,7 @@ const STYLES: Styles =
 ///     $ heapledger temporary             what was freed at once
 ///     $ heapledger sizes                 a histogram of sizes
 ///     $ heapledger flame                 a picture
+///     $ heapledger open                  all of it, in a browser
 ///     $ heapledger timeline              what was live over time
 ///     $ heapledger diff before.hl after.hl
 ///     $ heapledger export --to pprof -o peak.pb.gz
@@ -147,6 +150,7 @@ impl Verb {
                 | Verb::Diff(_)
                 | Verb::Growth(_)
                 | Verb::Advise(_)
+                | Verb::Open(_)
                 | Verb::Export(_)
         )
     }
@@ -202,6 +206,7 @@ pub(crate) enum Verb {
     Names(Names),
     Anonymize(Anonymize),
     Info(Info),
+    Open(Open),
     Reports(Reports),
     Dmd(Dmd),
     Dump(Dump),

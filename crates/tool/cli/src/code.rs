@@ -616,6 +616,21 @@ codes_with_recordings! { before {
         consequence: "There is no answer. Exit status 2.",
         remedy: "`heapledger record --mappings -- COMMAND`. Of a running program: `heapledger rss PID` shows what is resident.",
     }
+    /// The page of `heapledger open` cannot be served
+    CannotListen = 133 {
+        cause: "The port of --port is in use by another program, or is below 1024 and needs rights; or the system has no free \
+                port on the loopback (127.0.0.1), no random numbers, or no more file descriptors.",
+        consequence: "There is no page. Exit status 1.",
+        remedy: "Leave --port out: any free port is taken. `ss -ltnp` lists the programs that listen.",
+    }
+    /// The server of the page does not answer this request
+    PageRequest = 134 {
+        cause: "The address is not one of the page's; or a question has an option that its verb does not have, or that would \
+                name or write a file; or it is about a file that was not given to `heapledger open`, or is gone.",
+        consequence: "This request has no answer, and the page goes on. Other programs are not told more.",
+        remedy: "Reload the page. docs/open.md lists the addresses and their options. A file is given on the command line: \
+                 `heapledger open FILE FILE`.",
+    }
 } }
 
 #[cfg(test)]

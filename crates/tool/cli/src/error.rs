@@ -51,6 +51,12 @@ impl Failure {
         self
     }
 
+    /// Returns the code, the failure and its causes, and the hint.
+    #[cfg(feature = "viewer")]
+    pub(crate) fn parts(&self) -> (Code, Vec<String>, Option<&str>) {
+        (self.code, self.error.chain().map(ToString::to_string).collect(), self.hint.as_deref())
+    }
+
     /// True if the cause is that nobody reads the output any more.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         let mut io = self.error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());

@@ -70,7 +70,7 @@ impl Input {
         Ok(Some(input))
     }
 
-    fn map_unconverted(path: &Path) -> Result<Input> {
+    pub(crate) fn map_unconverted(path: &Path) -> Result<Input> {
         let cannot = |error: std::io::Error| {
             let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), error);
             match Named::parse(path.to_owned()) {
@@ -100,7 +100,7 @@ impl Input {
     }
 
     /// Returns the tool that wrote the file, if it is another tool's.
-    fn import_format(&self) -> Option<ImportFormat> {
+    pub(crate) fn import_format(&self) -> Option<ImportFormat> {
         let bytes = self.bytes.as_deref()?;
         if self.is_recording() { None } else { ImportFormat::of(bytes) }
     }

@@ -23,6 +23,7 @@ mod input;
 mod json;
 mod label;
 mod launch;
+mod listener;
 mod mapped_names;
 mod messages;
 mod near;

@@ -6,12 +6,17 @@ use std::io::{self, Write};
 use crate::code::Code;
 use crate::error::HINT;
 use crate::format::wrapped;
+use crate::listener;
 
 /// The narrowest terminal to whose width output is fitted, in characters.
 pub(crate) const WIDTH_MIN: usize = 40;
 
-/// Writes a text to stderr; on a terminal, breaks it between words. Ignores write errors.
+/// Writes a text to stderr; on a terminal, breaks it between words. Ignores write errors. A verb
+/// that answers a page has a listener, who gets it instead.
 pub(crate) fn notify(text: impl fmt::Display) {
+    if listener::note(&text) {
+        return;
+    }
     let stderr = io::stderr();
     let width = rustix::termios::tcgetwinsize(&stderr).ok().map(|size| usize::from(size.ws_col));
     let text = match width.filter(|&width| width >= WIDTH_MIN) {

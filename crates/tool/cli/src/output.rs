@@ -69,7 +69,7 @@ impl Output {
     }
 
     /// Creates an output to another stream, without colours.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "viewer"))]
     pub(crate) fn into(stream: impl Write + 'static) -> Output {
         Output { stdout: Box::new(stream), file: None, hint: None, colors: false, width: None }
     }

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::listener;
+
 /// A progress bar on stderr: only on a terminal, and only if the work takes more than half a
 /// second.
 #[derive(Debug)]
@@ -40,6 +42,9 @@ impl Progress {
     }
 
     fn show(&mut self, template: &str, done: u64, all: u64) {
+        if listener::progress(done, all) {
+            return;
+        }
         if self.bar.is_none() && self.started.elapsed() < SHOW_AFTER {
             return;
         }

@@ -26,6 +26,7 @@ pub(crate) mod log;
 mod merge;
 mod names;
 pub(crate) mod neighbours;
+pub(crate) mod open;
 pub(crate) mod phc;
 pub(crate) mod reallocations;
 mod record;
@@ -111,6 +112,7 @@ pub(crate) fn answer(verb: &Verb, out: &mut Output) -> Result<ExitCode> {
         Verb::Names(names) => names::run(names),
         Verb::Anonymize(anonymize) => anonymize::run(anonymize),
         Verb::Info(info) => info::run(info, out),
+        Verb::Open(open) => open::run(open, out),
         Verb::Replay(replay) => replay::run(replay, out),
         Verb::Phc(phc) => phc::run(phc, out),
         Verb::Reports(reports) => reports::run(&reports.action, out),

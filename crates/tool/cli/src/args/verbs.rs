@@ -34,7 +34,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "info",
         ],
     ),
-    ("Draw, and write for other tools", &["flame", "export"]),
+    ("Look at it, draw it, and write it for other tools", &["open", "flame", "export"]),
     ("Make recordings of recordings", &["merge", "trim", "names", "anonymize", "import"]),
     ("Log the calls of the allocator, and replay them", &["log", "replay"]),
     ("Ask running programs and reporters", &["rss", "reports", "dmd", "dump", "heap-map"]),

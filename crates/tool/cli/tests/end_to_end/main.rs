@@ -54,6 +54,7 @@ mod marks;
 mod modes;
 mod names;
 mod nested;
+mod open;
 mod own_allocator;
 mod owners;
 mod phc;

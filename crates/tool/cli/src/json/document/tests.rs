@@ -55,6 +55,8 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     add::<crate::verbs::replay::json::ReplayJson<'_>>(&mut all);
     add::<crate::verbs::log::stats::LogStatsJson>(&mut all);
     add::<crate::verbs::neighbours::NeighboursJson>(&mut all);
+    #[cfg(feature = "viewer")]
+    add::<crate::verbs::open::session::OpenJson>(&mut all);
     add::<crate::verbs::phc::PhcJson>(&mut all);
     add::<crate::verbs::reallocations::ReallocationsJson>(&mut all);
     add::<crate::verbs::reports::json::PageJson<'_>>(&mut all);
