@@ -1,0 +1,49 @@
+// The texts on boxes.
+
+import type {Graph} from './graph';
+import {frameText} from './names';
+import {NONE} from './tree';
+
+/** Writes an amount for people, with its unit: `12.3 MiB`. */
+export type Format = (amount: number, metric: string) => string;
+
+/** Fewer characters than these say nothing. */
+const CHARACTERS_MIN = 3;
+/** Characters that change the order of others, or are not to be seen. */
+const CONTROLS = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+/** The texts of a graph's names, each made once. */
+export class Labels {
+  private readonly texts: (string | undefined)[] = [];
+
+  /** `root` is the text of the root, which stands for all unless its frame has a function. */
+  constructor(private readonly graph: Graph, private readonly root?: string) {}
+
+  /** Returns the text of a node. */
+  text(node: number): string {
+    if (node === NONE) return '…';
+    if (node === 0 && this.root !== undefined) return visible(this.root);
+    if (node === 0 && !this.graph.tree.names[this.graph.name(0)]!.function) return 'all';
+    const name = this.graph.name(node);
+    return (this.texts[name] ??= visible(frameText(this.graph.tree.names[name]!, this.graph.tree.by)));
+  }
+}
+
+/** Returns the text with a sign for each character that could not be seen or that turns others over. */
+export function visible(text: string): string {
+  return text.replace(CONTROLS, '\ufffd');
+}
+
+/** Returns the text if it has at most so many characters, its beginning if not, or nothing. */
+export function fitted(text: string, characters: number): string {
+  if (text.length <= characters) return text;
+  return characters < CHARACTERS_MIN ? '' : `${text.slice(0, characters - 1)}…`;
+}
+
+/** Returns a part of a whole as percent, such as `12.3 %`. */
+export function percent(part: number, whole: number): string {
+  if (whole === 0) return '0 %';
+  const value = (100 * part) / whole;
+  const digits = Math.abs(value) >= 10 || value === 0 ? 1 : Math.abs(value) >= 0.1 ? 2 : 3;
+  return `${value.toFixed(digits)} %`;
+}
