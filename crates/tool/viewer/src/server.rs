@@ -63,7 +63,8 @@ impl Viewer {
     }
 
     /// Returns an address that leads to the page the first time that it is asked for, and to
-    /// nothing afterwards. It is for the command line of a browser, which all users of the machine can see.
+    /// nothing afterwards. It is for the command line of a browser, which all users of the machine
+    /// can see.
     ///
     /// # Errors
     ///

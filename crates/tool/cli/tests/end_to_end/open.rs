@@ -1,5 +1,6 @@
 //! The page of `heapledger open`, and its server.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +16,7 @@ use crate::harness::{HEAPLEDGER, Job, Scratch, exited, heapledger, plain_command
 /// The server, until this is dropped.
 struct Served {
     child: Child,
-    /// What follows on stdout.
+    /// The rest of stdout.
     stdout: BufReader<ChildStdout>,
     /// Host and port.
     authority: String,
@@ -109,17 +110,15 @@ fn query(options: &[&str]) -> String {
 
 /// Asserts that the page gets what the verb prints, byte for byte; or its failure.
 fn assert_same(served: &Served, path: &Path, verb: &str, words: &[&str], more: &str, options: &[&str]) {
-    let action = verb.split('/');
-    let line = action.map(str::as_ref).chain(["--json".as_ref()]).chain(options.iter().map(|it| it.as_ref()));
-    let printed = match verb {
-        // The file comes before the words of an action of `heap`.
-        _ if verb.starts_with("heap/") => {
-            heapledger(line.chain([path.as_os_str()]).chain(words.iter().map(|it| it.as_ref())))
-        }
-        _ => heapledger(line.chain(words.iter().map(|it| it.as_ref())).chain([path.as_os_str()])),
+    let line = verb.split('/').chain(["--json"]).chain(options.iter().copied()).map(OsStr::new);
+    let words = words.iter().map(OsStr::new);
+    // The file comes before the words of an action of `heap`.
+    let printed = match verb.starts_with("heap/") {
+        true => heapledger(line.chain([path.as_os_str()]).chain(words)),
+        false => heapledger(line.chain(words).chain([path.as_os_str()])),
     };
     let got = served.ask(&format!("api/ask/{verb}?file=0{more}{}", query(options)));
-    let shown = format!("{verb} {words:?} {options:?} of {}", path.display());
+    let shown = format!("{verb} {more} {options:?} of {}", path.display());
     if got.status == 200 {
         assert!(printed.status.success(), "{shown}: {printed:?}");
         let (got, printed) = (String::from_utf8_lossy(&got.body), String::from_utf8_lossy(&printed.stdout));
@@ -144,8 +143,8 @@ fn answers_are_those_of_the_verbs() {
     assert_eq!(file["processes"], json!([{"process": 1, "name": "mix", "pid": process["pid"]}]));
 
     let mut left: Vec<String> = serde_json::from_value(file["verbs"].clone()).unwrap();
-    for (verb, words, more, options) in [
-        ("summary", &[][..], "", &[][..]),
+    let questions: &[(&str, &[&str], &str, &[&str])] = &[
+        ("summary", &[], "", &[]),
         ("summary", &[], "", &["--at=peak"]),
         ("top", &[], "", &["--by=type", "--at=peak", "--rows=5"]),
         ("top", &[], "", &["--by=thread", "--total"]),
@@ -171,11 +170,12 @@ fn answers_are_those_of_the_verbs() {
         ("top", &[], "", &["--function=nobody_is_called_so"]),
         ("top", &[], "", &["--by=nonsense"]),
         ("top", &[], "", &["--at=peak", "--total"]),
-    ] {
+    ];
+    for &(verb, words, more, options) in questions {
         assert_same(&served, &recording.path, verb, words, more, options);
         left.retain(|other| other != verb);
     }
-    // Of two files, or of a file at two moments.
+    // A file at two moments, as two files.
     let got = served.ask("api/ask/diff?file=0@1ms&file=0@end");
     let [before, after] = ["1ms", "end"].map(|when| format!("{}@{when}", recording.path.display()));
     let printed = heapledger(["diff", "--json", &before, &after]);
@@ -223,7 +223,7 @@ fn columns_are_the_tree_of_the_verb() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("mix", "2000").recorded(&scratch);
     let served = Served::start(&[&recording.path]);
-    for options in [&[][..], &["--total"], &["--total", "--bottom-up", "--metric=blocks"], &["--by=thread", "--at=end"]]
+    for options in [&[][..], &["--total"], &["--total", "--bottom-up", "--metric=blocks"], &["--by=thread", "--at=peak"]]
     {
         let columns = Columns::read(&served.ask(&format!("api/columns?file=0{}", query(options))).body);
         let tree = recording.ask("tree", &[options, &["--threshold=0"]].concat());
@@ -316,9 +316,7 @@ fn each_kind_of_file_has_its_verbs() {
     };
     let snapshot = scratch.write("small.heapsnapshot", SNAPSHOT);
     let reports = scratch.write("reports.json", REPORTS);
-    let dmd = scratch.file("dmd.json");
-    let saved = heapledger(["dmd", "--save", dmd.to_str().unwrap(), recording.path.to_str().unwrap()]);
-    assert_eq!(saved.status, exited(0), "{saved:?}");
+    let dmd = scratch.write("dmd.json", DMD);
     for (path, kind) in [
         (&sample.path, "sample"),
         (&aggregate.path, "aggregate"),
@@ -359,6 +357,10 @@ const SNAPSHOT: &str = r#"{"snapshot":{"meta":{"node_fields":["type","name","id"
 "nodes":[9,0,1,0,1,3,1,3,64,1,2,2,5,32,0],
 "edges":[1,1,5,2,3,10],
 "strings":["","Thing","text","name"]}"#;
+
+/// A log of the dark matter detector with one block.
+const DMD: &str = r##"{"version":5,"invocation":{"dmdEnvVar":"1","mode":"live"},"blockList":[{"req":100,"alloc":"A"}],
+"traceTable":{"A":["AA"]},"frameTable":{"AA":"#01: f (f.c:1)"}}"##;
 
 /// A memory report file.
 const REPORTS: &str = r#"{"version":1,"hasMozMallocUsableSize":true,"reports":[

@@ -149,7 +149,7 @@ fn frame(labels: &Labels<'_, '_>, function: FunctionId, location: Option<&(Strin
     ColumnFrame {
         function: labels.function(function),
         module: Some(module).filter(|module| !module.is_empty()),
-        file: location.map(|(file, _)| labels.file(file).into_owned()),
+        file: location.map(|(file, _)| file.clone()),
         line: location.map(|&(_, line)| line).filter(|&line| line > 0),
     }
 }

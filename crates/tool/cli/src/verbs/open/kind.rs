@@ -138,3 +138,6 @@ fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     unpacking(BufReader::new(File::open(path)?))?.take(64 << 10).read_to_end(&mut head)?;
     Ok(head)
 }
+
+#[cfg(test)]
+mod tests;

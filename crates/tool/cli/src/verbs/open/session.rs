@@ -128,7 +128,7 @@ impl Session {
                 let what = format_args!("`{}` cannot be asked about `{}`", question.verb, about.name);
                 return Err(refused(what).hint(format_args!("its verbs: {}", about.verbs.join(", "))));
             }
-            // What is not there is never looked for elsewhere.
+            // A file that is gone is never looked for elsewhere.
             fs::metadata(path).map_err(|error| {
                 Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), error)
                     .code(Code::PageRequest)

@@ -33,7 +33,7 @@ fn a_question_is_answered_by_its_verb() {
     }
     assert_eq!((columns.metrics[0].total, columns.cut), (150, (0, 0)));
 
-    // What is left out counts for the parent.
+    // Nodes that are left out count for their parents.
     let cut = Answer::columns(&session, &Question::parse("", "file=0&total=&threshold=50").unwrap(), &work).unwrap();
     assert_eq!(cut.metrics[0].own.iter().sum::<u64>(), 150);
     assert_eq!(cut.cut, (1, 50));
