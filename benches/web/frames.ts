@@ -123,7 +123,7 @@ async function measure(shape: string, columns: Columns, isInverted = false): Pro
   });
   let drawn = 0;
   stage.color(paletteOf(graph, 'module', 'light'));
-  stage.show(graph, new Labels(graph), 0);
+  stage.show(graph, new Labels(graph), 0, 0);
   const context = canvas.getContext('2d')!;
   const started = performance.now();
   while (drawn === 0) await frame();

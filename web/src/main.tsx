@@ -23,7 +23,7 @@ function Help({onClose}: {onClose: () => void}) {
   useEffect(() => dialog.current?.showModal(), []);
   const keys: [string, string][] = [
     ...KEYS_OF_LISTS.map(([one, does]): [string, string] => [one, does]),
-    ...keyActions.value.map(({key, does}): [string, string] => [key, does]),
+    ...keyActions.value.map(({key, shown, does}): [string, string] => [shown ?? key, does]),
   ];
   return (
     <dialog ref={dialog} aria-labelledby="help-title" onClose={onClose} onClick={(event) => event.target === dialog.current && dialog.current?.close()}>

@@ -1,5 +1,5 @@
-// The colours of boxes: by module, by type, or by growth. A colour is a number of a canvas' pixels on
-// machines whose lowest byte comes first: red in the lowest byte, opacity in the highest.
+// The colours of boxes: by module, by type, or by growth. A colour is a pixel of a canvas on machines
+// that store the lowest byte first: red in the lowest byte, opacity in the highest.
 
 import type {FrameName} from './columns';
 import type {Graph} from './graph';
@@ -146,7 +146,7 @@ function nameColor(name: FrameName, by: ColorBy, isDark: boolean): number {
   return oklch((isDark ? 0.43 : 0.82) + shade, chroma, ((hash(group ?? '') % 3600) / 3600) * 2 * Math.PI);
 }
 
-/** Converts a colour of OKLCH to sRGB, with the matrices of Björn Ottosson's definition of OKLab. */
+/** Converts OKLCH to sRGB, with the matrices of Björn Ottosson's definition of OKLab. */
 function oklch(lightness: number, chroma: number, hue: number): number {
   const a = chroma * Math.cos(hue);
   const b = chroma * Math.sin(hue);
@@ -172,7 +172,7 @@ function hash(text: string): number {
   return (value ^ (value >>> 13)) >>> 0;
 }
 
-/** Boxes of the window's own colour with frames, for people who have chosen all colours themselves. */
+/** Boxes of the window's own colour with frames, for people who have chosen all colours. */
 function forced(graph: Graph, system: SystemColors, sides?: Sides): Palette {
   const paper = parsed(system.canvas);
   const text = parsed(system.text);

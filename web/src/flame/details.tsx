@@ -2,7 +2,7 @@
 
 import type {Sides} from './colors';
 import type {Graph} from './graph';
-import {percent, visible, type Format, type Labels} from './labels';
+import {percent, selfTitle, signedAmount, visible, type Format, type Labels} from './labels';
 import {functionText, sourceText} from './names';
 import type {Transform} from './transforms';
 
@@ -38,14 +38,14 @@ export function Details({graph, labels, node, metrics, metric, sides, format, on
       <table>
         <thead>
           <tr>
-            <th scope="col">{''}</th>
+            <td />
             <th scope="col">Total</th>
-            <th scope="col">Self</th>
+            <th scope="col">{selfTitle(graph)}</th>
           </tr>
         </thead>
         <tbody>
           {metrics.map((of, index) => (
-            <tr class={index === metric ? 'used' : ''}>
+            <tr class={index === metric ? 'flame-used' : ''}>
               <th scope="row">{of}</th>
               <td>{format(graph.total(node, index), of)}</td>
               <td>{format(graph.self(node, index), of)}</td>
@@ -104,11 +104,8 @@ interface GrowthProps {
 }
 
 function Growth({graph, node, sides, metrics, format}: GrowthProps) {
-  const grown = (amount: (metric: number) => number): string => {
-    const change = amount(sides.after) - amount(sides.before);
-    const sign = change > 0 ? '+' : change < 0 ? '−' : '±';
-    return `${sign}${format(Math.abs(change), metrics[sides.after]!)}`;
-  };
+  const grown = (amount: (metric: number) => number): string =>
+    signedAmount(amount(sides.after) - amount(sides.before), format, metrics[sides.after]!);
   return (
     <tr>
       <th scope="row">growth</th>

@@ -2,7 +2,7 @@
 
 import type {Columns} from './columns';
 
-/** What the names of the metrics of a side begin with. */
+/** The beginnings of the names of metrics, for each side. */
 export const BEFORE = 'before ';
 export const AFTER = 'after ';
 

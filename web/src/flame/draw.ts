@@ -1,5 +1,5 @@
-// The picture of a graph: boxes as pixels of a bitmap, their texts as a list. The work depends on the
-// pixels and not on the number of frames.
+// The picture of a graph: boxes as pixels of a bitmap, their texts as a list. The work depends on
+// the pixels and not on the number of frames.
 
 import {mixed, needsLightInk, type Palette} from './colors';
 import type {Graph} from './graph';
@@ -92,6 +92,8 @@ function scanBoxes(scan: Uint32Array, row: Row, graph: Graph, look: Look, palett
     const node = row.node[box]!;
     let color = node === NONE ? palette.rest : palette.box(node);
     if (matches !== undefined && (node === NONE || !matches[graph.name(node)])) color = palette.dim(color);
+    // Boxes that differ by their frames alone are too narrow for one here.
+    if (palette.isFramed && right - left < GAP_FROM) color = palette.rest;
     const end = right - gap(left, right);
     for (let x = left; x < end; x++) scan[x] = color;
     box++;
@@ -120,7 +122,8 @@ function marks(
   for (const {node, left, right} of wideBoxes(row, width, look.range, GAP_FROM)) {
     const sign = node === NONE ? 0 : palette.sign(node);
     const color = pixels[top * width + left]!;
-    const ink = mixed(color, needsLightInk(color) ? 0xffffffff : 0xff000000, palette.isFramed ? 1 : 0.22);
+    const contrast = needsLightInk(color) ? 0xffffffff : 0xff000000;
+    const ink = mixed(color, contrast, palette.isFramed ? 0.4 : 0.22);
     if (sign !== 0) {
       for (let y = top; y < bottom; y++) {
         // Growth rises from left to right.
@@ -131,8 +134,8 @@ function marks(
       }
     }
     if (palette.isFramed) {
-      pixels.fill(ink, top * width + left, top * width + right);
-      for (let y = top; y < bottom; y++) pixels[y * width + left] = ink;
+      pixels.fill(contrast, top * width + left, top * width + right);
+      for (let y = top; y < bottom; y++) pixels[y * width + left] = contrast;
     }
   }
 }
@@ -150,7 +153,7 @@ export function* boxes(width: number, height: number, rows: Rows, look: Look, wi
   }
 }
 
-/** Finds the boxes of at least so many pixels in steps of as many, so that narrow ones cost nothing. */
+/** Finds the boxes of at least so many pixels, in steps of as many: narrow ones cost nothing. */
 function* wideBoxes(
   row: Row,
   width: number,

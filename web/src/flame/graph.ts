@@ -191,7 +191,7 @@ export class BottomUp implements Graph {
     return filled;
   }
 
-  /** Makes a child for each name in a range, the widest first, and gives it its part of the range. */
+  /** Makes a child for each name in a range, the widest first, with its part of the range. */
   private divide(parent: number, begin: number, end: number): void {
     const {list, amounts, groups, groupOf, copied, copiedAmounts, widthColumn} = this;
     const {name} = this.tree;

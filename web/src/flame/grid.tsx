@@ -1,10 +1,11 @@
-// The graph as a tree of rows: the same data for those who do not see the picture, and for those who
-// would rather read. Only the rows in the window are elements.
+// The graph as a tree of rows: the same data for people who do not see the picture, and for those
+// who would rather read. Only the rows in the window are elements.
 
 import {useEffect, useMemo, useRef, useState} from 'preact/hooks';
 
+import type {Sides} from './colors';
 import type {Graph} from './graph';
-import {percent, type Format, type Labels} from './labels';
+import {changeText, percent, selfTitle, type Format, type Labels} from './labels';
 import {NONE} from './tree';
 
 const ROW = 22;
@@ -20,13 +21,14 @@ export interface GridProps {
   labels: Labels;
   metric: number;
   metricName: string;
+  sides: Sides | undefined;
   format: Format;
   chosen: number;
   onChoose: (node: number) => void;
   onZoom: (node: number) => void;
 }
 
-export function Grid({graph, labels, metric, metricName, format, chosen, onChoose, onZoom}: GridProps) {
+export function Grid({graph, labels, metric, metricName, sides, format, chosen, onChoose, onZoom}: GridProps) {
   const [opened, setOpened] = useState<{graph: Graph; nodes: Set<number>}>({graph, nodes: new Set([0])});
   const scroller = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({top: 0, height: 300});
@@ -100,10 +102,10 @@ export function Grid({graph, labels, metric, metricName, format, chosen, onChoos
       onKeyDown={key}
       onScroll={(event) => setView({top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight})}
     >
-      <div class="flame-row head" role="row" aria-rowindex={1}>
+      <div class="flame-row flame-head" role="row" aria-rowindex={1}>
         <span role="columnheader">Function</span>
         <span role="columnheader">Total</span>
-        <span role="columnheader">Self</span>
+        <span role="columnheader">{sides ? 'Growth' : selfTitle(graph)}</span>
         <span role="columnheader">Share</span>
       </div>
       <div class="flame-rows" role="rowgroup" style={{height: `${rows.length * ROW}px`}}>
@@ -114,7 +116,7 @@ export function Grid({graph, labels, metric, metricName, format, chosen, onChoos
             <div
               key={node}
               id={`flame-row-${node}`}
-              class={node === chosen ? 'flame-row chosen' : 'flame-row'}
+              class={node === chosen ? 'flame-row flame-chosen' : 'flame-row'}
               role="row"
               aria-level={graph.depth(node) + 1}
               aria-rowindex={index + 2}
@@ -124,9 +126,13 @@ export function Grid({graph, labels, metric, metricName, format, chosen, onChoos
               onClick={() => onChoose(node)}
               onDblClick={() => onZoom(node)}
             >
-              <span role="gridcell" style={{paddingLeft: `${Math.min(graph.depth(node), INDENT_MAX) * 10}px`}} title={labels.text(node)}>
+              <span
+                role="gridcell"
+                style={{paddingLeft: `${Math.min(graph.depth(node), INDENT_MAX) * 10}px`}}
+                title={labels.text(node)}
+              >
                 <span
-                  class={hasChildren ? 'flame-turn' : 'flame-turn none'}
+                  class="flame-turn"
                   aria-hidden="true"
                   onClick={(event) => {
                     event.stopPropagation();
@@ -138,7 +144,9 @@ export function Grid({graph, labels, metric, metricName, format, chosen, onChoos
                 {labels.text(node)}
               </span>
               <span role="gridcell">{format(graph.total(node, metric), metricName)}</span>
-              <span role="gridcell">{format(graph.self(node, metric), metricName)}</span>
+              <span role="gridcell">
+                {sides ? changeText(graph, node, sides, format, metricName) : format(graph.self(node, metric), metricName)}
+              </span>
               <span role="gridcell">{percent(graph.total(node, metric), all)}</span>
             </div>
           );

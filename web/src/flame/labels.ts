@@ -1,5 +1,6 @@
 // The texts on boxes.
 
+import type {Sides} from './colors';
 import type {Graph} from './graph';
 import {frameText} from './names';
 import {NONE} from './tree';
@@ -29,7 +30,7 @@ export class Labels {
   }
 }
 
-/** Returns the text with a sign for each character that could not be seen or that turns others over. */
+/** Returns the text with a sign for each character that is unseen or that turns others over. */
 export function visible(text: string): string {
   return text.replace(CONTROLS, '\ufffd');
 }
@@ -38,6 +39,28 @@ export function visible(text: string): string {
 export function fitted(text: string, characters: number): string {
   if (text.length <= characters) return text;
   return characters < CHARACTERS_MIN ? '' : `${text.slice(0, characters - 1)}…`;
+}
+
+/** Returns the title of own amounts: in a graph turned over, of stacks that begin there. */
+export function selfTitle(graph: Graph): string {
+  return graph.isInverted ? 'Outermost' : 'Self';
+}
+
+/** Returns how much a node has grown, with its sign: `+1.2 MiB`. */
+export function changeText(graph: Graph, node: number, sides: Sides, format: Format, metric: string): string {
+  return signedAmount(graph.total(node, sides.after) - graph.total(node, sides.before), format, metric);
+}
+
+/** Returns a change with its sign, which zero has, too. */
+export function signedAmount(change: number, format: Format, metric: string): string {
+  return `${change > 0 ? '+' : change < 0 ? '−' : '±'}${format(Math.abs(change), metric)}`;
+}
+
+/** Returns the sign of a change and as much of the text as fits after it, or nothing. */
+export function signed(sign: -1 | 0 | 1, text: string, characters: number): string {
+  if (sign === 0) return fitted(text, characters);
+  const rest = fitted(text, characters - 2);
+  return rest === '' ? '' : `${sign > 0 ? '+' : '−'} ${rest}`;
 }
 
 /** Returns a part of a whole as percent, such as `12.3 %`. */

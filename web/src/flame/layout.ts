@@ -1,5 +1,5 @@
-// The rows of boxes: for each depth, the boxes from left to right with their ends in the unit of the
-// graph's widths. Rows are made from the root on, as far as they are looked at.
+// The rows of boxes: for each depth, the boxes from left to right with their ends, in the unit of
+// the graph's widths. Rows are made from the root on, as far as they are looked at.
 
 import type {Graph} from './graph';
 import {NONE} from './tree';
@@ -20,8 +20,8 @@ export interface Range {
 }
 
 /**
- * The number of nodes up to which all boxes of a row are made, whatever is looked at. Rows of larger
- * graphs have the boxes of a part that are wide enough, and are made again for another part.
+ * The number of nodes up to which all boxes of a row are made, whatever is looked at. Rows of
+ * larger graphs have the boxes of a part that are wide enough, and are made again for another part.
  */
 const WHOLE_MAX = 300_000;
 

@@ -65,12 +65,13 @@ export function Panel(props: PanelProps) {
     current.orientation = orientation;
     current.matches = matches;
     current.color(palette);
-    current.show(graph, labels, zoomed);
+    current.show(graph, labels, zoomed, chosen);
   }, [graph, labels, palette, orientation, zoomed, matches]);
   useEffect(() => {
     if (stage.current !== undefined && stage.current.chosen !== chosen) stage.current.choose(chosen);
-  }, [graph, chosen]);
+  }, [chosen]);
 
+  const said = `${labels.text(chosen)}: ${props.describe(chosen).slice(1).join(', ')}`;
   return (
     <div class="flame-panel">
       <div class="flame-canvas">
@@ -79,8 +80,11 @@ export function Panel(props: PanelProps) {
           tabIndex={0}
           role="application"
           aria-roledescription="flame graph"
-          aria-label={`${props.title}. ${labels.text(chosen)}: ${props.describe(chosen).slice(1).join(', ')}`}
+          aria-label={`${props.title}. ${said}`}
         />
+        <p class="flame-unseen" aria-live="polite">
+          {said}
+        </p>
         {tip !== undefined && <Tooltip tip={tip} canvas={canvas.current!} describe={props.describe} />}
       </div>
       <Scrollbar {...rows} orientation={orientation} onScroll={(part) => stage.current?.scrollTo(part)} />
@@ -133,7 +137,7 @@ function Scrollbar({begin, end, orientation, onScroll}: ScrollbarProps) {
   return (
     <div
       ref={bar}
-      class={isHidden ? 'flame-scroll idle' : 'flame-scroll'}
+      class={isHidden ? 'flame-scroll flame-idle' : 'flame-scroll'}
       aria-hidden="true"
       onPointerDown={down}
       onPointerMove={(event) => held.current !== undefined && onScroll(part(event) - held.current)}

@@ -1,16 +1,16 @@
 // A canvas with a graph: drawing, moving, and the choice of boxes by pointer and keyboard. It knows
-// nothing of the page around it. The canvas is as large as its place in the window, and the rows are
-// moved below it, because browsers do not draw a canvas as tall as a deep stack.
+// nothing of the page around it. The canvas is as large as its place in the window, and the rows
+// are moved below it, because browsers do not draw a canvas as tall as a deep stack.
 
 import {needsLightInk, type Palette} from './colors';
 import {boxes, nodeAt, paint, rowTop, visibleDepths, type Look, type Orientation} from './draw';
 import type {Graph} from './graph';
-import {fitted, type Labels} from './labels';
+import {signed, type Labels} from './labels';
 import {boxAt, rangeOf, Rows, type Range} from './layout';
 import {CHARACTER, FONT, FONT_SIZE} from './svg';
 import {NONE} from './tree';
 
-/** What a stage says to the page. */
+/** The events of a stage, for the page around it. */
 export interface StageEvents {
   /** A box was chosen. */
   onChoose(node: number): void;
@@ -87,15 +87,15 @@ export class Stage {
     cancelAnimationFrame(this.frame);
   }
 
-  /** Shows another graph, with this box over the whole width. */
-  show(graph: Graph, labels: Labels, zoomed: number): void {
+  /** Shows another graph, with a box over the whole width and a chosen one. */
+  show(graph: Graph, labels: Labels, zoomed: number, chosen: number): void {
     const isOther = this.graph !== graph;
     this.graph = graph;
     this.labels = labels;
     if (isOther) {
       this.rows = new Rows(graph);
       this.deepestOfAll = deepestBelow(graph, 0);
-      this.chosen = zoomed;
+      this.chosen = chosen;
       this.hovered = undefined;
     }
     if (isOther || zoomed !== this.zoomed) this.zoomTo(zoomed, !isOther);
@@ -279,8 +279,7 @@ export class Stage {
       const {node} = box;
       if (node === NONE) continue;
       const sign = palette.hasSigns ? palette.sign(node) : 0;
-      const name = labels.text(node);
-      const text = fitted(sign === 0 ? name : `${sign > 0 ? '+' : '−'} ${name}`, Math.floor((box.width - 2 * margin) / character));
+      const text = signed(sign, labels.text(node), Math.floor((box.width - 2 * margin) / character));
       if (text === '') continue;
       const plain = palette.box(node);
       const color = matches === undefined ? plain : matches[rows.graph.name(node)] ? palette.match : palette.dim(plain);

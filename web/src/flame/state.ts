@@ -56,7 +56,7 @@ export function stateParameters(state: FlameState): [string, string][] {
   return given;
 }
 
-/** Reads the parameters of an address. What is not known is left out: it may be another version's. */
+/** Reads the parameters of an address. Unknown ones may be another version's: they are left out. */
 export function stateOf(parameters: URLSearchParams): FlameState {
   const oneOf = <T extends string>(name: string, values: readonly T[], usual: T): T =>
     values.find((value) => value === parameters.get(name)) ?? usual;

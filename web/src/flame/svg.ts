@@ -2,7 +2,7 @@
 
 import {hex, needsLightInk, type Palette} from './colors';
 import {boxes, type Look} from './draw';
-import {fitted, type Labels} from './labels';
+import {signed, type Labels} from './labels';
 import type {Rows} from './layout';
 import {NONE} from './tree';
 
@@ -45,7 +45,6 @@ export function drawnBoxes(
     let color = box.node === NONE ? palette.rest : palette.box(box.node);
     if (look.matches !== undefined) color = isFound ? palette.match : palette.dim(color);
     const sign = box.node === NONE ? 0 : palette.sign(box.node);
-    const text = `${sign > 0 ? '+ ' : sign < 0 ? '− ' : ''}${labels.text(box.node)}`;
     drawn.push({
       x: box.x,
       y: box.y,
@@ -53,7 +52,7 @@ export function drawnBoxes(
       height: box.height - 1,
       fill: hex(color),
       ink: needsLightInk(color) ? palette.inks.light : palette.inks.dark,
-      label: fitted(text, Math.floor((box.width - 7) / (CHARACTER * FONT_SIZE))),
+      label: signed(sign, labels.text(box.node), Math.floor((box.width - 7) / (CHARACTER * FONT_SIZE))),
       title: box.node === NONE ? 'frames too narrow to be shown' : title(box.node),
     });
   }

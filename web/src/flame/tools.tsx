@@ -66,7 +66,7 @@ export function ToolBar(props: ToolBarProps) {
         <Choice
           label="Recursion"
           value={recursion}
-          options={[['keep', 'keep'], ['direct', 'collapse direct'], ['all', 'collapse all']]}
+          options={[['keep', 'keep'], ['direct', 'no direct'], ['all', 'none']]}
           onPick={setRecursion}
         />
         {(props.hasTypes || props.hasSides) && (
@@ -81,7 +81,7 @@ export function ToolBar(props: ToolBarProps) {
         )}
         <Search {...props} />
         {found !== undefined && (
-          <span class={'error' in found ? 'flame-found wrong' : 'flame-found'} role="status">
+          <span class={'error' in found ? 'flame-found flame-wrong' : 'flame-found'} role="status">
             {'error' in found ? found.error : found.text}
           </span>
         )}
@@ -110,7 +110,7 @@ function Search({state, change, searchBox, onNext}: ToolBarProps) {
     <input
       ref={searchBox}
       type="search"
-      placeholder="Search: text or /expression/"
+      placeholder="Search: text or /regex/"
       aria-label="Search for frames: a text, or an expression between slashes"
       value={text}
       onInput={(event) => setText(event.currentTarget.value)}

@@ -1,5 +1,5 @@
-// Changes to a call tree: a list that the page keeps in its address and shows as chips. A change says
-// for each stack which of its frames remain, without regard to any other stack.
+// Changes to a call tree: a list that the page keeps in its address and shows as chips. A change
+// says for each stack which of its frames remain, without regard to any other stack.
 
 import {functionText, isLike, sameNames} from './names';
 import {NONE, rebuilt, Trie, type Tree, type WidthOf} from './tree';
@@ -68,7 +68,10 @@ export function transformTitle(transform: Transform): string {
   }
 }
 
-/** Applies the changes in their order. The work is proportional to the nodes times the changes. */
+/**
+ * Applies the changes in their order, to a tree whose frames are functions or lines. The work is
+ * proportional to the nodes times the changes.
+ */
 export function transformed(tree: Tree, transforms: readonly Transform[], width: WidthOf): Tree {
   return transforms.reduce((done, transform) => apply(done, transform, width), tree);
 }
@@ -93,6 +96,23 @@ function apply(tree: Tree, transform: Transform, width: WidthOf): Tree {
 /** Returns for each name 1 if it is of the function, otherwise 0. */
 export function functionsNamed(tree: Pick<Tree, 'names'>, name: string): Uint8Array {
   return Uint8Array.from(tree.names, (frame) => Number(functionText(frame) === name));
+}
+
+/**
+ * Returns the callees of a function, which is the root. Of recursive calls the outermost is it, so
+ * that a block is counted once.
+ */
+export function calleesOf(tree: Tree, functions: Uint8Array, width: WidthOf): Tree {
+  const root = tree.name.findIndex((name, node) => node > 0 && functions[name] === 1);
+  const trie = new Trie(tree.name.length);
+  trie.root(tree.name[Math.max(0, root)]!);
+  const place = new Int32Array(tree.name.length).fill(NONE);
+  for (let node = 1; node < place.length; node++) {
+    const above = place[tree.parent[node]!]!;
+    const name = tree.name[node]!;
+    place[node] = above !== NONE ? trie.child(above, name) : functions[name] ? 0 : NONE;
+  }
+  return rebuilt(tree, trie, place, width);
 }
 
 function start(tree: Tree): {trie: Trie; place: Int32Array} {
@@ -138,7 +158,7 @@ function merged(tree: Tree, hidden: Uint8Array, width: WidthOf): Tree {
  */
 function withoutDirectRecursion(tree: Tree, width: WidthOf): Tree {
   const {trie, place} = start(tree);
-  const functions = sameNames(tree.names, tree.by === 'module' ? 'module' : 'function');
+  const functions = sameNames(tree.names, 'function');
   for (let node = 1; node < place.length; node++) {
     const above = place[tree.parent[node]!]!;
     const name = tree.name[node]!;
@@ -160,7 +180,7 @@ function withoutDirectRecursion(tree: Tree, width: WidthOf): Tree {
  */
 function withoutRecursion(tree: Tree, width: WidthOf): Tree {
   const {trie, place} = start(tree);
-  const functions = sameNames(tree.names, tree.by === 'module' ? 'module' : 'function');
+  const functions = sameNames(tree.names, 'function');
   const deepest = tree.depth.reduce((a, b) => Math.max(a, b), 0);
   // The present stack by depth, as nodes of the trie.
   const stack = new Int32Array(deepest + 1).fill(NONE);

@@ -48,7 +48,7 @@ export type WidthOf = number | readonly [number, number];
  * Makes a tree of columns: merges frames by a property, and sorts siblings by a metric. The work is
  * proportional to the number of nodes, and to the logarithm of the siblings'.
  */
-export function treeOf(columns: Columns, by: MergeBy, width: WidthOf): Tree {
+export function treeOf(columns: Columns, by: 'function' | 'line', width: WidthOf): Tree {
   const {depth, name, self, names} = columns;
   const parent = parents(depth);
   const same = sameNames(names, by);
@@ -56,12 +56,24 @@ export function treeOf(columns: Columns, by: MergeBy, width: WidthOf): Tree {
   const place = new Int32Array(depth.length);
   trie.root(name[0]!);
   for (let node = 1; node < depth.length; node++) {
-    const above = place[parent[node]!]!;
-    const key = same[name[node]!]!;
-    // Calls within a module say nothing in a tree of modules.
-    place[node] = by === 'module' && above !== 0 && trie.name[above] === key ? above : trie.child(above, key);
+    place[node] = trie.child(place[parent[node]!]!, same[name[node]!]!);
   }
   return finish(trie, place, self, names, by, width);
+}
+
+/** Merges frames by their modules. Calls within a module are one frame: they would say nothing. */
+export function mergedByModule(tree: Tree, width: WidthOf): Tree {
+  const {name, parent, self, names} = tree;
+  const same = sameNames(names, 'module');
+  const trie = new Trie(name.length);
+  const place = new Int32Array(name.length);
+  trie.root(name[0]!);
+  for (let node = 1; node < name.length; node++) {
+    const above = place[parent[node]!]!;
+    const key = same[name[node]!]!;
+    place[node] = above !== 0 && trie.name[above] === key ? above : trie.child(above, key);
+  }
+  return finish(trie, place, self, names, 'module', width);
 }
 
 /**
@@ -206,7 +218,7 @@ function used(trie: Trie, own: readonly Float64Array[]): Uint8Array {
   return found;
 }
 
-/** Returns the used nodes in preorder, of siblings the widest first, of equal ones the first name. */
+/** Returns the used nodes in preorder: of siblings the widest first, then the first name. */
 function preorder(trie: Trie, isUsed: Uint8Array, width: Float64Array): Uint32Array {
   const {count, parent, name} = trie;
   // The children of each node in a common array, from its entry of `begin`.

@@ -8,7 +8,7 @@ import {Details} from './details';
 import {AFTER, BEFORE} from './difference';
 import {BottomUp, TopDown, type Graph} from './graph';
 import {Grid} from './grid';
-import {Labels, percent, visible, type Format} from './labels';
+import {changeText, Labels, percent, visible, type Format} from './labels';
 import {functionText, sourceText} from './names';
 import {Panel} from './panel';
 import {PaperPicture, save, svgOf, type PictureOf} from './picture';
@@ -26,7 +26,7 @@ export interface FlameProps {
   answer: Uint8Array;
   /** The answer for the older side, if two are compared. */
   before?: Uint8Array | undefined;
-  /** What the picture is about, such as `redis.hl at peak`. */
+  /** The subject of the picture, such as `redis.hl at peak`. */
   name: string;
   state: FlameState;
   onState: (state: FlameState) => void;
@@ -57,7 +57,7 @@ export const FLAME_KEYS: readonly [keys: string, meaning: string][] = [
   ['Backspace', 'undo the last change'],
 ];
 
-/** What is drawn. */
+/** All that is drawn. */
 interface Shown {
   head: Head;
   tree: Tree;
@@ -67,6 +67,8 @@ interface Shown {
   callees: {graph: Graph; labels: Labels} | undefined;
   metric: number;
   sides: Sides | undefined;
+  /** True if frames have types. */
+  hasTypes: boolean;
 }
 
 export function FlameView(props: FlameProps) {
@@ -85,9 +87,6 @@ export function FlameView(props: FlameProps) {
         Reading the call tree…
       </p>
     );
-  }
-  if (shown.head.nodes === 1 && shown.tree.width[0] === 0) {
-    return <p class="flame-note">No block is in this selection. Remove a part of it, or choose another moment.</p>;
   }
   return <Loaded shown={shown} state={state} onState={onState} format={format} name={name} />;
 }
@@ -111,11 +110,13 @@ function useTree({answer, before, state, makeWorker}: FlameProps): {shown: Shown
       }
       const head = await loaded.current.head;
       const {metric, sides} = metricOf(head, state.metric);
-      const wanted = {by: state.merge, transforms: state.changes, width: sides ? ([sides.before, sides.after] as const) : metric};
+      // Callers and callees are of a function, so frames are functions.
+      const by = state.sandwich && state.merge === 'module' ? 'function' : state.merge;
+      const width = sides ? ([sides.before, sides.after] as const) : metric;
+      const wanted = {by, transforms: state.changes, width};
       const tree = await shop.make('tree', wanted);
-      const focus: Transform = {kind: 'focus', function: state.sandwich};
       const below = state.sandwich
-        ? await shop.make('callees', {...wanted, transforms: [...state.changes, focus]})
+        ? await shop.make('callees', {...wanted, calleesOf: state.sandwich})
         : undefined;
       if (isOutdated || tree === undefined || (state.sandwich && below === undefined)) return;
       const graph = state.sandwich
@@ -133,6 +134,7 @@ function useTree({answer, before, state, makeWorker}: FlameProps): {shown: Shown
         callees: callees && {graph: callees, labels: new Labels(callees, state.sandwich)},
         metric,
         sides,
+        hasTypes: head.names.some(({type}) => type !== undefined),
       });
     };
     make().catch((reason: unknown) => {
@@ -196,7 +198,8 @@ function Loaded({shown, state, onState, format: given, name}: LoadedProps) {
     if (node !== undefined) setChosen(node);
   };
 
-  const title = `${state.sandwich ? `Callers of ${visible(state.sandwich)}` : state.bottomUp ? 'Bottom-up' : 'Top-down'}: ${name}`;
+  const direction = state.bottomUp ? 'Bottom-up' : 'Top-down';
+  const title = `${state.sandwich ? `Callers of ${visible(state.sandwich)}` : direction}: ${name}`;
   const picture: PictureOf = {
     graph, labels, zoomed, orientation: callees ? 'flame' : state.orientation, matches: matches?.names,
     colors, sides, title, describe: describe(graph, labels),
@@ -210,7 +213,7 @@ function Loaded({shown, state, onState, format: given, name}: LoadedProps) {
         state={state}
         change={change}
         metrics={sides ? head.metrics.filter((of) => of.startsWith(AFTER)).map((of) => of.slice(AFTER.length)) : head.metrics}
-        hasTypes={head.names.some((frame) => frame.type !== undefined)}
+        hasTypes={shown.hasTypes}
         hasSides={sides !== undefined}
         colors={colors}
         found={found && ('error' in found ? found : {text: foundText(found, metricName, format)})}
@@ -219,7 +222,8 @@ function Loaded({shown, state, onState, format: given, name}: LoadedProps) {
         onPng={() => stage.current?.canvas.toBlob((blob) => blob && save(`${fileName}.png`, blob))}
         onSvg={() => save(`${fileName}.svg`, new Blob([svgOf(picture)], {type: 'image/svg+xml'}))}
       />
-      <div class="flame-body">
+      {graph.width(0) === 0 && <p class="flame-note">{emptyText(shown, state)}</p>}
+      <div class="flame-body" hidden={graph.width(0) === 0}>
         <div class="flame-pictures">
           <Panel
             {...{graph, labels, palette, zoomed, title, chosen, matches: matches?.names}}
@@ -271,7 +275,7 @@ function Loaded({shown, state, onState, format: given, name}: LoadedProps) {
             onSandwich={(of) => change({sandwich: of, zoom: ''})}
           />
           <Grid
-            {...{metric, metricName, format}}
+            {...{metric, metricName, sides, format}}
             graph={active.graph}
             labels={active.labels}
             chosen={active.node}
@@ -285,7 +289,7 @@ function Loaded({shown, state, onState, format: given, name}: LoadedProps) {
   );
 }
 
-/** Keeps a node as long as the graph is the same, and then looks for the same frames in the next. */
+/** Keeps a node as long as the graph is the same, then looks for the same frames in the next. */
 function useKept(graph: Graph | undefined, first: number): [number, (node: number) => void] {
   const [kept, setKept] = useState({graph, node: first});
   let {node} = kept;
@@ -297,7 +301,7 @@ function useKept(graph: Graph | undefined, first: number): [number, (node: numbe
   return [node, (to) => setKept({graph, node: to})];
 }
 
-/** Returns the node that a way leads to. One that was zoomed to may be deeper than ways are long. */
+/** Returns the node that a way leads to, or the last on it that there is. */
 function useZoomed(graph: Graph, path: string): number {
   return useMemo(() => nodeOnPath(graph, path), [graph, path]);
 }
@@ -369,6 +373,16 @@ function nextMatch(graph: Graph, from: number, names: Uint8Array, step: 1 | -1):
   return undefined;
 }
 
+/** Returns why there is no picture, and what can be done. */
+function emptyText({head, metric}: Shown, {changes, sandwich}: FlameState): string {
+  if (head.total.every((total) => total === 0)) {
+    return 'No block is in this selection. Remove a part of it, or choose another moment.';
+  }
+  if (sandwich !== '') return `No stack of this selection has ${visible(sandwich)}. Remove it above, or choose another function.`;
+  if (changes.length > 0) return 'The changes to the stacks leave nothing of this selection. Remove one of them above.';
+  return `All ${head.metrics[metric]} of this selection are 0. Choose another metric.`;
+}
+
 function foundText(found: Matches, metric: string, format: Format): string {
   if (found.count === 0) return 'no match';
   return `${percent(found.share, 1)}: ${format(found.amount, metric)} in ${found.count} ${found.count === 1 ? 'name' : 'names'}`;
@@ -391,11 +405,11 @@ function lines(
   const place = [frame.module, sourceText(frame)].filter((part) => part).map((part) => visible(part!));
   if (node !== 0 && place.length > 0) text.push(place.join(' · '));
   text.push(`${format(total, metrics[metric]!)} total, ${percent(total, graph.total(0, metric))} of all`);
-  if (node !== 0) text.push(`${percent(total, graph.total(graph.parent(node), metric))} of its ${graph.isInverted ? 'callee' : 'caller'}`);
-  if (self !== 0) text.push(`${format(self, metrics[metric]!)} self`);
-  if (sides !== undefined) {
-    const change = graph.total(node, sides.after) - graph.total(node, sides.before);
-    text.push(`${change > 0 ? '+' : change < 0 ? '−' : '±'}${format(Math.abs(change), metrics[metric]!)} growth`);
+  if (node !== 0) {
+    const above = graph.total(graph.parent(node), metric);
+    text.push(`${percent(total, above)} of its ${graph.isInverted ? 'callee' : 'caller'}`);
   }
+  if (self !== 0) text.push(`${format(self, metrics[metric]!)} self`);
+  if (sides !== undefined) text.push(`${changeText(graph, node, sides, format, metrics[metric]!)} growth`);
   return text;
 }

@@ -3,10 +3,10 @@
 import {readColumns, type Columns, type FrameName} from './columns';
 import {together} from './difference';
 import type {MergeBy} from './names';
-import {transformed, type Transform} from './transforms';
-import {treeOf, type Tree, type TreeArrays, type WidthOf} from './tree';
+import {calleesOf, functionsNamed, transformed, type Transform} from './transforms';
+import {mergedByModule, treeOf, type Tree, type TreeArrays, type WidthOf} from './tree';
 
-/** What is known of columns besides the tree itself. */
+/** The description of columns, without the tree itself. */
 export interface Head {
   unit: string;
   metrics: string[];
@@ -22,6 +22,8 @@ export interface Wanted {
   by: MergeBy;
   transforms: readonly Transform[];
   width: WidthOf;
+  /** The function that is the root, if only its callees are wanted. */
+  calleesOf?: string;
 }
 
 /** The messages to the worker. */
@@ -35,7 +37,7 @@ export type Delivery = {id: number} & ({head: Head} | {arrays: TreeArrays} | {er
 /** The work itself, wherever it is done. Keeps the columns and the last merged tree. */
 export class Bench {
   private columns: Columns | undefined;
-  private merged: {by: MergeBy; width: string; tree: Tree} | undefined;
+  private merged: {by: 'function' | 'line'; width: string; tree: Tree} | undefined;
 
   /** Reads an answer of the server; with `before`, two that are compared. */
   load(answer: Uint8Array, before?: Uint8Array): Head {
@@ -46,13 +48,22 @@ export class Bench {
     return {unit, metrics, total, cut, names, nodes: depth.length};
   }
 
-  make({by, transforms, width}: Wanted): Tree {
+  /** Makes a tree. Changes are made to functions, before these are merged by their modules. */
+  make({by, transforms, width, calleesOf: root}: Wanted): Tree {
     if (this.columns === undefined) throw new Error('no call tree was loaded');
+    const first = by === 'module' ? 'function' : by;
     const key = String(width);
-    if (this.merged?.by !== by || this.merged.width !== key) {
-      this.merged = {by, width: key, tree: treeOf(this.columns, by, width)};
+    if (this.merged?.by !== first || this.merged.width !== key) {
+      this.merged = {by: first, width: key, tree: treeOf(this.columns, first, width)};
     }
-    return transformed(this.merged.tree, transforms, width);
+    let tree = transformed(this.merged.tree, transforms, width);
+    if (root !== undefined) tree = calleesOf(tree, functionsNamed(tree, root), width);
+    return by === 'module' ? mergedByModule(tree, width) : tree;
+  }
+
+  /** True if this tree is kept for the next order. */
+  keeps(tree: Tree): boolean {
+    return this.merged?.tree === tree;
   }
 }
 
@@ -69,11 +80,12 @@ export function serve(scope: {
         scope.postMessage({id, head: bench.load(order.answer, order.before)}, []);
         return;
       }
-      const {names: _, ...arrays} = bench.make(order.wanted);
-      // A tree without changes is kept here, so its arrays are copied and not given away.
+      const tree = bench.make(order.wanted);
+      const {names: _, ...arrays} = tree;
+      // The arrays of a tree that is kept are copied and not given away.
       const {name, depth, parent, end, self, total, width, own} = arrays;
       const given = [name, depth, parent, end, ...self, ...total, width, own].map((array) => array.buffer as ArrayBuffer);
-      scope.postMessage({id, arrays}, order.wanted.transforms.length > 0 ? given : []);
+      scope.postMessage({id, arrays}, bench.keeps(tree) ? [] : given);
     } catch (error) {
       scope.postMessage({id, error: error instanceof Error ? error.message : String(error)}, []);
     }
@@ -83,7 +95,7 @@ export function serve(scope: {
 /** Answers of fewer bytes are worked on at once: that is done before a worker has begun. */
 const WORKER_FROM = 1 << 20;
 
-/** Makes trees for a page. A newer order of the same use takes the place of one that still waits. */
+/** Makes trees for a page. A newer order takes the place of one for the same use that waits. */
 export class Workshop {
   private readonly here = new Bench();
   private worker: Worker | undefined;

@@ -4,8 +4,10 @@ import {signal} from '@preact/signals';
 import {useEffect} from 'preact/hooks';
 
 export interface KeyAction {
-  /** The key as the browser names it. */
+  /** The key as the browser names it; empty for one that a part handles itself. */
   key: string;
+  /** The keys as they are listed, if they are not `key`. */
+  shown?: string;
   does: string;
   run: () => void;
 }
@@ -41,7 +43,7 @@ export function onPageKey(event: KeyboardEvent): void {
     return;
   }
   if (document.querySelector('dialog[open]') !== null) return;
-  const action = [...keyActions.peek()].reverse().find(({key}) => key === event.key);
+  const action = [...keyActions.peek()].reverse().find(({key}) => key !== '' && key === event.key);
   if (action === undefined) return;
   event.preventDefault();
   action.run();

@@ -46,6 +46,11 @@ export function change(values: Readonly<Record<string, string | readonly string[
   enter({view: view.value, parameters: withValues(parameters.value, values)}, isSmall);
 }
 
+/** Replaces all settings of this view; the selection stays. */
+export function replaceSettings(settings: readonly Parameter[]): void {
+  enter({view: view.value, parameters: [...parameters.value.filter(([name]) => isSelection(name)), ...settings]}, false);
+}
+
 /** Adds a condition to the selection, and stays in the view or goes to another. */
 export function narrow(name: string, value: string, to = view.value): void {
   const all = narrowed(parameters.value, name, value);

@@ -5,7 +5,7 @@ import type {FrameName} from '../columns';
 import {BottomUp, TopDown, pathTo} from '../graph';
 import {boxAt, firstEndingAfter, rangeOf, Rows} from '../layout';
 import {search} from '../search';
-import {functionsNamed, transformed} from '../transforms';
+import {calleesOf, functionsNamed} from '../transforms';
 import {NONE, treeOf} from '../tree';
 import {byPrefix, columnsOf, random, randomStacks, totals, type Stack} from './model';
 
@@ -45,8 +45,10 @@ test('callers and callees of a function have the same total, recursion or not', 
     const callers = BottomUp.callersOf(tree, functionsNamed(tree, 'b'));
     const above = through.map(({frames, amounts}) => ({frames: frames.slice(0, frames.indexOf(2)), amounts}));
     assert.deepEqual(totals(callers, Infinity), byPrefix(reversed(above)), `seed ${seed}`);
-    const callees = transformed(tree, [{kind: 'focus', function: 'b'}], 0);
+    const callees = calleesOf(tree, functionsNamed(tree, 'b'), 0);
     assert.equal(callers.total(0, 0), callees.total[0]![0]);
+    const below = through.map(({frames, amounts}) => ({frames: frames.slice(frames.indexOf(2) + 1), amounts}));
+    assert.deepEqual(totals(new TopDown(callees), Infinity), byPrefix(below), `seed ${seed}`);
     assert.equal(callers.total(0, 0), through.reduce((sum, {amounts}) => sum + amounts[0]!, 0));
   }
 });

@@ -21,7 +21,7 @@ export function random(seed: number): (below: number) => number {
   };
 }
 
-/** Makes the columns of stacks, with nodes in the order of the stacks. Amounts of equal stacks add up. */
+/** Makes the columns of stacks, with nodes in their order. Amounts of equal stacks add up. */
 export function columnsOf(stacks: readonly Stack[], names: FrameName[], metrics = ['bytes', 'blocks']): Columns {
   interface Node {
     name: number;

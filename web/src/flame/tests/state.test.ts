@@ -5,7 +5,7 @@ import {AFTER, BEFORE} from '../difference';
 import type {FrameName} from '../columns';
 import {BottomUp, TopDown} from '../graph';
 import {FIRST_STATE, nodeOnPath, pathText, stateOf, stateParameters, type FlameState} from '../state';
-import {transformed} from '../transforms';
+import {transformed, type Transform} from '../transforms';
 import {treeOf} from '../tree';
 import {Bench, serve, Workshop, type Delivery, type Order} from '../workshop';
 import {bytesOf, columnsOf, random, randomStacks, selves} from './model';
@@ -79,6 +79,17 @@ test('two trees are compared node by node', () => {
   assert.equal(tree.width[0], 10 + 9 + 5);
 });
 
+test('changes are made to functions before these are merged by modules', () => {
+  const names = [{function: 'root'}, ...['a', 'b', 'c'].map((name, at) => ({function: name, module: `m${at >> 1}`}))];
+  const bench = new Bench();
+  const stacks = [[1, 2], [2, 3], [3, 1, 3]].map((frames, at) => ({frames, amounts: [10 ** at, 1]}));
+  bench.load(bytesOf(columnsOf(stacks, names)));
+  const made = (transforms: Transform[]): object => Object.fromEntries(selves(bench.make({by: 'module', transforms, width: 0})));
+  assert.deepEqual(made([]), {'1': [1, 1], '1 3': [10, 1], '3 1 3': [100, 1]});
+  assert.deepEqual(made([{kind: 'focus', function: 'b'}]), {'1': [1, 1], '1 3': [10, 1]});
+  assert.deepEqual(made([{kind: 'recursion', calls: 'all'}]), {'1': [1, 1], '1 3': [10, 1], '3': [100, 1]});
+});
+
 test('a worker makes the same trees, and leaves out what is outdated', async () => {
   const names: FrameName[] = [{function: 'root'}, ...Array.from({length: 6}, (_, at) => ({function: `f${at}`}))];
   const columns = columnsOf(randomStacks(random(1), 7, 20_000, 12), names);
@@ -113,7 +124,7 @@ test('a worker makes the same trees, and leaves out what is outdated', async () 
   assert.deepEqual(all.slice(0, 3), [undefined, undefined, undefined]);
   assert.deepEqual(all[3], transformed(tree, collapsed.transforms, 0));
   assert.equal(orders, 3, 'the orders between the first and the last were not given');
-  // What was given away for the changes is not what the worker keeps.
+  // The worker keeps other arrays than those that it gave away for the changes.
   assert.deepEqual(await workshop.make('view', plain), tree);
   await assert.rejects(workshop.load(new Uint8Array(1 << 20)), /does not begin with HLCOLS01/);
 });

@@ -4,7 +4,7 @@ import test from 'node:test';
 import type {FrameName} from '../columns';
 import {isLike} from '../names';
 import {parseTransform, transformed, transformText, type Transform} from '../transforms';
-import {treeOf} from '../tree';
+import {mergedByModule, treeOf} from '../tree';
 import {byPath, byPrefix, columnsOf, random, randomStacks, selves, totals, type Stack} from './model';
 import {TopDown} from '../graph';
 
@@ -142,10 +142,11 @@ test('frames merge by function, line and module', () => {
   const stacks: Stack[] = [1, 2, 3, 4].map((frame) => ({frames: [frame], amounts: [frame, 1]}));
   stacks.push({frames: [1, 3, 4], amounts: [100, 1]});
   const columns = columnsOf(stacks, names);
-  const merged = (by: 'function' | 'line' | 'module'): object => Object.fromEntries(selves(treeOf(columns, by, 0)));
+  const merged = (by: 'function' | 'line'): object => Object.fromEntries(selves(treeOf(columns, by, 0)));
   assert.deepEqual(merged('line'), {'1': [1, 1], '1 3 4': [100, 1], '2': [2, 1], '3': [3, 1], '4': [4, 1]});
   assert.deepEqual(merged('function'), {'1': [3, 2], '1 3 4': [100, 1], '3': [3, 1], '4': [4, 1]});
-  assert.deepEqual(merged('module'), {'1': [6, 3], '1 4': [100, 1], '4': [4, 1]});
+  const modules = mergedByModule(treeOf(columns, 'function', 0), 0);
+  assert.deepEqual(Object.fromEntries(selves(modules)), {'1': [6, 3], '1 4': [100, 1], '4': [4, 1]});
 });
 
 test('a stack of 30,000 frames and a caller of 100,000 functions pass every change', () => {
