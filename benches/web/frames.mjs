@@ -7,8 +7,15 @@ import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 
 const [work, ...given] = process.argv.slice(2);
-const isCheck = given[0] === '--check';
-if (isCheck) given.shift();
+/** Takes an option from the arguments, and returns true if it was given. */
+function takes(option) {
+  const at = given.indexOf(option);
+  if (at >= 0) given.splice(at, 1);
+  return at >= 0;
+}
+const isCheck = takes('--check');
+/** The pixels of the screen for each pixel of the page, in each direction. */
+const ratio = takes('--fine') ? 2 : 1;
 const browsers = given.length > 0 ? given : ['chromium', 'firefox-esr'];
 /** The largest mean time between frames of a graph of 100,000, in milliseconds, and its size. */
 const MEAN_MAX = 20;
@@ -39,10 +46,15 @@ let isSlow = false;
 for (const browser of browsers) {
   const profile = mkdtempSync(join(tmpdir(), 'frames-'));
   const isFirefox = browser.includes('firefox');
-  if (isFirefox) writeFileSync(join(profile, 'user.js'), 'user_pref("browser.shell.checkDefaultBrowser", false);\n');
+  if (isFirefox) {
+    const preferences = {'browser.shell.checkDefaultBrowser': false, 'layout.css.devPixelsPerPx': `${ratio}.0`};
+    const lines = Object.entries(preferences).map(([name, value]) => `user_pref("${name}", ${JSON.stringify(value)});\n`);
+    writeFileSync(join(profile, 'user.js'), lines.join(''));
+  }
   const options = isFirefox
     ? ['--headless', '--width', '1700', '--height', '1000', '--profile', profile, '--no-remote', address]
-    : ['--headless=new', '--no-sandbox', '--no-first-run', '--window-size=1700,1000', `--user-data-dir=${profile}`, address];
+    : ['--headless=new', '--no-sandbox', '--no-first-run', '--window-size=1700,1000',
+        `--force-device-scale-factor=${ratio}`, `--user-data-dir=${profile}`, address];
   const child = spawn(browser, options, {stdio: 'ignore', detached: true});
   const answer = await Promise.race([
     new Promise((resolve) => (measured = resolve)),

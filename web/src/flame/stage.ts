@@ -385,6 +385,7 @@ export class Stage {
 
   private key(event: KeyboardEvent): void {
     if (event.altKey || event.ctrlKey || event.metaKey || this.graph === undefined) return;
+    this.hover(undefined, 0, 0);
     const done = this.walk(event) || this.events.onKey(event, this.chosen);
     if (done) event.preventDefault();
   }
