@@ -1,6 +1,7 @@
-//! Programs that the program executes: the recorder follows it there.
+//! Programs that the program executes: the recorder follows it there. And the exit of the program.
 //!
-//! The system calls execve and execveat of the C library are replaced by calls of [`THUNK`].
+//! The system calls execve and execveat of the C library are replaced by calls of [`THUNK`], and a
+//! call of it comes before exit_group.
 //! Nothing is added to the environment: the recorder traces the process until it has executed the
 //! other program, and does there whatever is needed to record that.
 
@@ -11,6 +12,7 @@ use core::ptr;
 use heapledger_core::arch::{self, nr};
 use heapledger_core::program::Obstacle;
 use heapledger_core::{sandbox, sys, thread_slots};
+use heapledger_recorder::exit::process_exits;
 use heapledger_recorder::follow::{Executor, follow, follow_from};
 use heapledger_recorder::hook::processes::{self, Exec};
 use heapledger_recorder::session;
@@ -21,7 +23,8 @@ use crate::start::{heapledger_placed_starts, session_to_be_joined};
 pub(crate) const THUNK: unsafe extern "C" fn() = thunk;
 
 /// Makes the system call whose number is in rax, execve or execveat, with the arguments that it has
-/// there, and returns its result.
+/// there, and returns its result. If it is exit_group, it is not made: the process is about to make
+/// it.
 /// Changes the registers that a system call changes, and no others; the stack may have any
 /// alignment, and the caller has left the red zone. Uses less than 512 bytes of it in a child of
 /// vfork(2).
@@ -138,12 +141,17 @@ impl Path {
     }
 }
 
-/// Executes another program, if the kernel does; returns its error otherwise.
+/// Executes another program, if the kernel does; returns its error otherwise. Before an exit, has
+/// the recorder read where the process's memory is.
 ///
 /// # Safety
 ///
 /// The call is one that the program makes.
 unsafe extern "C" fn execute(registers: &Call) -> isize {
+    if registers.number == nr::EXIT_GROUP {
+        exits();
+        return 0;
+    }
     let mut made = Path { bytes: [0; PATH_MAX], length: 0 };
     let path = made.of(registers);
     let call = || {
@@ -187,6 +195,13 @@ unsafe extern "C" fn execute(registers: &Call) -> isize {
         with_guard(|sp| processes::exec_failed(pid, sp));
     }
     error
+}
+
+/// Notifies the recorder of the exit of the process, if it is recorded.
+fn exits() {
+    if session_to_be_joined().is_none() && session::is_on() && thread_slots::has_slot() {
+        with_guard(process_exits);
+    }
 }
 
 /// Runs a function with an address in its frame, below which there is a word that does not change

@@ -23,8 +23,6 @@ use heapledger_recorder::hook::mappings::{self, MappingCall};
 use heapledger_redirect::{nesting, replace_function};
 use heapledger_wire::event::{MapCall, MapStep};
 
-mod moves;
-
 const SYS_MMAP: u64 = 9;
 const SYS_MPROTECT: u64 = 10;
 const SYS_MUNMAP: u64 = 11;
@@ -34,7 +32,6 @@ const SYS_MADVISE: u64 = 28;
 const SYS_SHMAT: u64 = 30;
 const SYS_SHMDT: u64 = 67;
 const ENOMEM: i32 = 12;
-const PAGE: u64 = 4096;
 
 /// The bytes of a function in which its system call has to be.
 const CODE_MAX: usize = 64;
@@ -90,7 +87,7 @@ pub(crate) unsafe fn replace(objects: &Objects<'_>) {
 
 /// Notes that this process is a forked child, which has one thread.
 pub(crate) fn child_begins() {
-    moves::child_begins();
+    mappings::child_begins();
 }
 
 /// True if this code makes the system call with this number, and nobody has patched its beginning.
@@ -246,71 +243,25 @@ unsafe fn make(number: u64, is_syscall: bool, arguments: &[u64; 6], caller: Call
         Some([slot, rbp]) if !mappings::is_inside() => Caller { slot, rbp },
         _ => caller,
     };
-    let record = |call: MapCall, step, address, length, arguments| {
-        let call = MapCall::from_number(call as u8 | if is_syscall { MapCall::SYSCALL } else { 0 }).unwrap_or(call);
-        // SAFETY: `record` requires *live caller*: by this function's `# Safety`, the frame is that
-        // of the call, or of the call of a malloc function around it, which has yet to return, too.
-        unsafe { mappings::record(MappingCall { call, step, is_allocators, address, length, arguments }, caller) };
-    };
-    let [first, second, third, fourth, _, sixth] = *arguments;
-    let words = arguments.map(|argument| argument as usize);
-    // In a sandbox too: the call is the program's.
-    // SAFETY: `arch::syscall` requires valid pointers, and no effect that breaks assumptions: the
-    // call and its arguments are the program's own.
-    let call = || unsafe { arch::syscall(number as usize, words) };
-    let (result, none) = match number {
-        SYS_MMAP => {
-            let result = call();
-            if let Ok(address) = check(result) {
-                record(MapCall::Mmap, MapStep::Done, address as u64, second, [third, fourth, sixth]);
-            }
-            return finish(result);
-        }
-        SYS_BRK => {
-            return set_break(first, call, |now, before| record(MapCall::Brk, MapStep::Done, now, 0, [before, 0, 0]));
-        }
-        SYS_MPROTECT => (call(), Some((MapCall::Mprotect, [third, 0, 0]))),
-        SYS_MADVISE => (call(), Some((MapCall::Madvise, [third, 0, 0]))),
-        SYS_SHMAT => {
-            let result = call();
-            if let Ok(address) = check(result) {
-                record(MapCall::Shmat, MapStep::Done, address as u64, 0, [first, third, 0]);
-            }
-            return finish(result);
-        }
-        SYS_MREMAP => {
-            let _turn = moves::begin(stack);
-            // The old range may be another thread's as soon as the call is made.
-            record(MapCall::Mremap, MapStep::Begins, first, second, [0; 3]);
-            let result = call();
-            let (step, address) = match check(result) {
-                Ok(address) => (MapStep::Done, address as u64),
-                Err(_) => (MapStep::Failed, first),
+    if number == SYS_BRK {
+        let [wanted, ..] = *arguments;
+        // In a sandbox too: the call is the program's.
+        // SAFETY: `arch::syscall` requires valid pointers, and no effect that breaks assumptions:
+        // the call is the program's own, and has no pointers.
+        let call = || unsafe { arch::syscall(number as usize, [wanted as usize, 0, 0, 0, 0, 0]) };
+        return set_break(wanted, call, |now, before| {
+            let (call, step, address, arguments) = (MapCall::Brk, MapStep::Done, now, [before, 0, 0]);
+            // SAFETY: `record` requires *live caller*: by this function's `# Safety`, the frame is
+            // that of the call, or of the call of a malloc function around it, which has yet to
+            // return, too.
+            unsafe {
+                mappings::record(MappingCall { call, step, is_allocators, address, length: 0, arguments }, caller)
             };
-            record(MapCall::Mremap, step, address, third, [fourth, first, second]);
-            return finish(result);
-        }
-        _ => {
-            let (call_made, length) = match number {
-                SYS_SHMDT => (MapCall::Shmdt, 0),
-                _ => (MapCall::Munmap, second),
-            };
-            // The kernel refuses other ranges.
-            let is_sound = first.is_multiple_of(PAGE) && (number == SYS_SHMDT || second != 0);
-            if is_sound {
-                record(call_made, MapStep::Begins, first, length, [0; 3]);
-            }
-            let result = call();
-            if is_sound && check(result).is_err() {
-                record(call_made, MapStep::Failed, first, length, [0; 3]);
-            }
-            return finish(result);
-        }
-    };
-    if let Some((call, arguments)) = none.filter(|_| check(result).is_ok()) {
-        record(call, MapStep::Done, first, second, arguments);
+        });
     }
-    finish(result)
+    // SAFETY: `mappings::make` requires *live caller* as above, and arguments of a call that the
+    // program makes: this function's `# Safety`.
+    finish(unsafe { mappings::make(number, arguments, (is_syscall, is_allocators), stack, caller) })
 }
 
 /// Makes a call of `brk` for this address by `call`, and records it by `record`, with the new break

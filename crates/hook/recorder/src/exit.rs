@@ -26,8 +26,7 @@ pub fn process_exits(sp: u64) {
         return;
     }
     let Some(page) = session::known_page() else { return };
-    let age = process.age();
-    let wait = page.exit_wait(age);
+    let wait = page.exit_wait(process.age());
     if wait == 0 || page.is_over() || page.is_stalled() {
         return;
     }
@@ -46,7 +45,7 @@ pub fn process_exits(sp: u64) {
         let mut timeout = Timeout::Until(until, quiet, page, Watchdog::new(page.heartbeat_of_all()));
         let Ok(socket) = Socket::connect(&address, &mut timeout) else { return };
         let arguments = RequestArguments { kind: RequestKind::Exit, image: process::image(), fork: 0, node_base: 0 };
-        let request = Request { capacity: wait, thunk: age, ..message(&address, arguments) };
+        let request = Request { capacity: wait, ..message(&address, arguments) };
         if socket.send(&request, &mut timeout).is_ok() {
             // The end of the connection: there is no answer.
             let _ = socket.receive(&mut timeout);

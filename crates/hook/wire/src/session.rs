@@ -81,19 +81,14 @@ pub mod mode {
     pub const OVER: u32 = 64;
 }
 
-/// The value of [`SessionPage::exit_wait`] by which a process waits for its
-/// [share](exit_wait_share) of time, but at least [`EXIT_WAIT_MIN`] and at most [`EXIT_WAIT_MAX`]
-/// ns.
-pub const EXIT_WAIT_USUAL: u32 = u32::MAX;
-/// The value by which a process waits for its share of time, and at most [`EXIT_WAIT_MAX`] ns; not
-/// at all if that is less than [`EXIT_WAIT_LEAST`] ns.
-pub const EXIT_WAIT_SHARE: u32 = u32::MAX - 1;
-/// The wait of short programs, in nanoseconds.
-pub const EXIT_WAIT_MIN: u64 = 20_000_000;
+/// The value of [`SessionPage::exit_wait`] by which a process waits for a
+/// [share](exit_wait_share) of its run time, and at most [`EXIT_WAIT_MAX`] ns; not at all if that
+/// is less than [`EXIT_WAIT_LEAST`] ns.
+pub const EXIT_WAIT_SHARE: u32 = u32::MAX;
 /// The longest usual wait at an exit, in nanoseconds.
 pub const EXIT_WAIT_MAX: u64 = 1_000_000_000;
-/// The nanoseconds that it takes to read a small process: in less, there is no snapshot.
-pub const EXIT_WAIT_LEAST: u64 = 4_000_000;
+/// The nanoseconds that a snapshot of a small process takes: in less, there is none.
+pub const EXIT_WAIT_LEAST: u64 = 5_000_000;
 
 /// Returns the time for which a process of this age may wait at its exit in any case: a fiftieth.
 /// Both are in nanoseconds.
@@ -128,8 +123,8 @@ pub struct SessionPage {
     /// for ever. Fixed for the session.
     pub stall_milliseconds: AtomicU32,
     /// The time in milliseconds for which a process waits at its exit for a snapshot of its
-    /// resident memory: 0 if it does not ask for one, [`EXIT_WAIT_USUAL`] or [`EXIT_WAIT_SHARE`]
-    /// for a share of its run time. It may change at any time.
+    /// resident memory: 0 if it does not ask for one, [`EXIT_WAIT_SHARE`] for a share of its run
+    /// time. It may change at any time.
     pub exit_wait: AtomicU32,
     /// The time stamp counter when threads stopped waiting; 0 while they do wait.
     pub stalled_at: AtomicU64,
@@ -237,7 +232,6 @@ impl SessionPage {
     /// 0 if it does not.
     pub fn exit_wait(&self, age: u64) -> u64 {
         match self.exit_wait.load(Ordering::Relaxed) {
-            EXIT_WAIT_USUAL => exit_wait_share(age).clamp(EXIT_WAIT_MIN, EXIT_WAIT_MAX),
             EXIT_WAIT_SHARE if exit_wait_share(age) < EXIT_WAIT_LEAST => 0,
             EXIT_WAIT_SHARE => exit_wait_share(age).min(EXIT_WAIT_MAX),
             milliseconds => u64::from(milliseconds) * 1_000_000,
@@ -330,8 +324,7 @@ pub struct Request {
     pub allocator_version: u32,
     /// For a plan: the address of the first [`Thunk`](crate::redirection::Thunk). For a table of
     /// modules: the address whose module is not known. To be followed: the address of the path of
-    /// the program. At an exit: the time in nanoseconds since the process was introduced. Otherwise
-    /// 0.
+    /// the program. Otherwise 0.
     pub thunk: u64,
     /// For an image: the number of entries that were to be redirected and were not;
     /// [`ENTRIES_UNKNOWN`] if the program has got no plan. Otherwise 0.

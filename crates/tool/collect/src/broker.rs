@@ -21,7 +21,6 @@ use heapledger_recording::{ImageEndReason, ImageId, ImageOrigin};
 use heapledger_wire::event::units;
 use heapledger_wire::session::{
     ANSWER_LENGTH, Answer, ENTRIES_UNKNOWN, NAME_LENGTH, PLAN_PENDING, REQUEST_LENGTH, Request, RequestKind,
-    exit_wait_share,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -447,9 +446,8 @@ impl State {
     fn note_exiting(&self, request: &Request, connection: &OwnedFd) {
         let (Some((pid, _)), Ok(connection)) = (self.peer(connection.as_fd()), connection.try_clone()) else { return };
         let (stamp, since) = (units(arch::ticks()), Instant::now());
-        let (wait, share) = (request.capacity, exit_wait_share(request.thunk));
-        let [wait, share] = [wait, share].map(Duration::from_nanos);
-        self.inbox.post([Message::Exiting(Exiting { pid, stamp, connection, since, wait, share })]);
+        let wait = Duration::from_nanos(request.capacity);
+        self.inbox.post([Message::Exiting(Exiting { pid, stamp, connection, since, wait })]);
         crate::command::wake(&self.page);
     }
 

@@ -15,16 +15,9 @@ pub(crate) struct Exiting {
     pub(crate) since: Instant,
     /// The time after which the process waits no longer.
     pub(crate) wait: Duration,
-    /// The time for which it may wait in any case.
-    pub(crate) share: Duration,
 }
 
 impl Exiting {
-    /// Returns the time for which the process has waited beyond its share.
-    pub(crate) fn excess(&self) -> Duration {
-        self.since.elapsed().min(self.wait).saturating_sub(self.share)
-    }
-
     /// True if the process waits no longer.
     pub(crate) fn is_late(&self) -> bool {
         self.since.elapsed() >= self.wait

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use heapledger_core::Bytes;
-use heapledger_wire::session::{EXIT_WAIT_SHARE, EXIT_WAIT_USUAL, mode};
+use heapledger_wire::session::{EXIT_WAIT_SHARE, mode};
 
 use crate::broker;
 use crate::heap_checker::HeapChecker;
@@ -112,27 +112,23 @@ pub enum StackMode {
 /// [asked for](crate::ControlRequest::Resident).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResidentSnapshots {
-    /// Make one whenever resident memory has changed by a tenth, and now and then, as long as all
-    /// of them have taken less than a tenth of a second of processor time and a fiftieth of the
-    /// session's time.
+    /// Make one whenever resident memory has changed by a tenth, and now and then, as long as they
+    /// take at most a fiftieth of the process's time, and all of them of the session's.
     pub automatic: bool,
     /// Make one after each such time.
     pub every: Option<Duration>,
     /// The longest time for which a process waits at its exit for a last one; none is made then if
-    /// this is 0. `None`: a fiftieth of its run time, and at most 1 s; but 20 ms if that is more,
-    /// as long as what is more than a fiftieth is less than a tenth of a second and a fiftieth of
-    /// the session's time. Nothing if no snapshots are made automatically.
+    /// this is 0. `None`: a fiftieth of its run time, and at most 1 s, and it is made only if it is
+    /// expected to take no longer. Nothing if no snapshots are made automatically.
     pub exit_wait: Option<Duration>,
 }
 
 impl ResidentSnapshots {
     /// Returns the [`exit_wait`](heapledger_wire::session::SessionPage::exit_wait) of the session
-    /// page for these options. `has_allowance` says that short programs may wait for more than
-    /// their share.
-    pub(crate) fn exit_wait(self, has_allowance: bool) -> u32 {
+    /// page for these options.
+    pub(crate) fn exit_wait(self) -> u32 {
         match self.exit_wait {
             Some(wait) => u32::try_from(wait.as_millis()).unwrap_or(u32::MAX).min(EXIT_WAIT_SHARE - 1),
-            None if self.automatic && has_allowance => EXIT_WAIT_USUAL,
             None if self.automatic => EXIT_WAIT_SHARE,
             None => 0,
         }

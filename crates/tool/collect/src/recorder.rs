@@ -608,7 +608,7 @@ fn problem(failure: Failed, output: &Path) -> RecordError {
 fn session_page(options: &RecordOptions, rate: Rate) -> Result<Page, RecordError> {
     let page = session::page(options.mode(), rate, options.stall_timeout)?;
     page.without_contexts.store(u32::from(!options.takes_contexts()), Ordering::Relaxed);
-    page.exit_wait.store(options.resident.exit_wait(true), Ordering::Relaxed);
+    page.exit_wait.store(options.resident.exit_wait(), Ordering::Relaxed);
     // 0 means no limit.
     page.target_memory.store(options.target_memory.map_or(0, |limit| limit.0.max(1)), Ordering::Relaxed);
     Ok(page)

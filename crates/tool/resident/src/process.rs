@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-use object::elf::FileHeader64;
-use object::read::elf::ElfFile;
-use object::{Endianness, Object, ObjectSegment, ObjectSymbol, ReadCache};
+use memchr::memmem;
+use object::elf::{FileHeader64, SHT_STRTAB};
+use object::read::elf::{ElfFile, SectionHeader};
+use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -121,6 +122,9 @@ impl<'maps> Mapping<'maps> {
     fn symbol_in(&self, file: File) -> Option<u64> {
         let cache = ReadCache::new(file);
         let elf = Elf::parse(&cache).ok()?;
+        if !has_name(&elf) {
+            return None;
+        }
         let is_it = |symbol: &object::read::elf::ElfSymbol64<'_, '_, Endianness, _>| {
             symbol.is_definition() && symbol.name_bytes() == Ok(SYMBOL)
         };
@@ -134,6 +138,14 @@ impl<'maps> Mapping<'maps> {
             self.start.wrapping_sub(self.offset).wrapping_sub(segment.address()).wrapping_add(segment.file_range().0);
         Some(symbol.address().wrapping_add(bias))
     }
+}
+
+/// True if the name of the allocator's symbol is in a string table of the file. Its bytes are found
+/// in a fraction of the time that it takes to compare the names of all symbols.
+fn has_name(elf: &Elf<'_>) -> bool {
+    let endian = elf.endian();
+    let mut tables = elf.sections().filter(|section| section.elf_section_header().sh_type(endian) == SHT_STRTAB);
+    tables.any(|table| table.data().is_ok_and(|bytes| memmem::find(bytes, SYMBOL).is_some()))
 }
 
 /// Opens a regular file for reading. `None` for anything else: the opening of a device may have

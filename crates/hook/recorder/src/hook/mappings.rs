@@ -4,6 +4,12 @@ use heapledger_core::StackId;
 use heapledger_core::hooks::Caller;
 use heapledger_wire::event::{Extended, MapCall, MapStep};
 
+mod calls;
+mod moves;
+
+pub use calls::make;
+pub use moves::child_begins;
+
 use crate::accept::{Kind, is_paused};
 use crate::attach::enter;
 use crate::block;

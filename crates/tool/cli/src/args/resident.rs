@@ -12,16 +12,16 @@ pub(crate) struct ResidentOptions {
     /// Also record where the resident memory is after each such time, such as 10s
     ///
     /// By default that is recorded when it has changed by a tenth, now and then, and at the
-    /// program's exit, as far as it takes no more than a fiftieth of a processor: see
-    /// `heapledger rss FILE`.
+    /// program's exit, as far as it takes no more than a fiftieth of the program's time: see
+    /// `heapledger rss FILE`. So programs of a moment have nothing of it.
     #[arg(long, value_name = "TIME", value_parser = values::duration, verbatim_doc_comment)]
     pub(crate) resident_every: Option<Duration>,
 
     /// The longest time that a program waits at its exit until that is recorded; 0 for none
     ///
-    /// By default a fiftieth of the time for which it ran, but at least 20ms and at most 1s,
-    /// as long as these waits together are short. Programs that are attached to, or are
-    /// statically linked, never wait.
+    /// By default a fiftieth of the time for which it ran, at most 1s, and not at all if that
+    /// is not enough, as in programs that run for less than half a second. Programs that are
+    /// attached to, or are statically linked, never wait.
     #[arg(long, value_name = "TIME", value_parser = values::duration, verbatim_doc_comment)]
     pub(crate) resident_exit: Option<Duration>,
 

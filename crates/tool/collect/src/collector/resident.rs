@@ -1,6 +1,5 @@
 //! Resident snapshots of the session's processes.
 
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
@@ -43,6 +42,7 @@ impl Resident {
         match cause {
             SnapshotCause::Asked => false,
             SnapshotCause::Schedule => self.options.every.is_none(),
+            SnapshotCause::End => self.options.exit_wait.is_none(),
             _ => true,
         }
     }
@@ -62,9 +62,8 @@ impl Collector {
     pub(super) fn snapshot_resident(&mut self, now: Time) {
         self.write_resident(Duration::ZERO);
         self.answer_for_blocks(now);
-        let has_allowance = self.resident.snapshooter.has_exit_allowance(now);
-        self.page.exit_wait.store(self.resident.options.exit_wait(has_allowance), Ordering::Relaxed);
-        self.dismiss_late();
+        // Those that have waited for too long exit.
+        self.resident.exiting.retain(|exiting| !exiting.is_late());
         if self.resident.snapshooter.is_busy() || self.snapshot_exiting(now) {
             return;
         }
@@ -81,14 +80,25 @@ impl Collector {
             Stage::Running(image) if slot.ended.is_none() => Some((image.resident.due?, image.resident.begun())),
             _ => None,
         };
-        let has_allowance = self.resident.snapshooter.has_allowance(now);
-        let is_allowed = |cause: SnapshotCause| has_allowance || !self.resident.is_limited(cause);
         let due = self.images.slots.iter().enumerate().filter_map(|(at, slot)| Some((at, due(slot)?)));
         // They come in turn, though there may be time for one of them only.
-        let next = due.filter(|(_, (cause, _))| is_allowed(*cause)).min_by_key(|(_, (_, begun))| *begun);
+        let next =
+            due.filter(|(at, (cause, _))| self.is_allowed(*at, *cause, now)).min_by_key(|(_, (_, begun))| *begun);
         if let Some((at, (cause, _))) = next {
             self.begin_snapshot(at, cause, now, (None, None));
         }
+    }
+
+    /// True if there is time for a snapshot of this cause.
+    fn is_allowed(&self, slot: usize, cause: SnapshotCause, now: Time) -> bool {
+        if !self.resident.is_limited(cause) {
+            return true;
+        }
+        let Some(slot) = self.images.slots.get(slot) else { return false };
+        let Stage::Running(image) = &slot.stage else { return false };
+        let age = Duration::from_nanos(now.0.saturating_sub(slot.start.time.0));
+        let expected = image.resident.expected_cost().processor;
+        image.resident.has_allowance(age, cause) && self.resident.snapshooter.has_allowance(now, expected, cause)
     }
 
     /// Copies the live blocks of processes for those who ask for them.
@@ -108,31 +118,25 @@ impl Collector {
         }
     }
 
-    /// Lets processes exit that have waited for too long.
-    fn dismiss_late(&mut self) {
-        let resident = &mut self.resident;
-        for late in resident.exiting.extract_if(.., |exiting| exiting.is_late()) {
-            resident.snapshooter.dismiss(late);
-        }
-    }
-
     /// Begins the snapshot of a process that is about to exit, and of which all events have been
-    /// merged. Returns false if there is none.
+    /// merged, or lets it exit if there is no time for one. Returns false if there is no such
+    /// process.
     fn snapshot_exiting(&mut self, now: Time) -> bool {
         let horizon = self.merge.horizon;
         let Some(at) = self.resident.exiting.iter().position(|exiting| exiting.stamp <= horizon) else { return false };
         let exiting = self.resident.exiting.remove(at);
         let index = self.images.latest_of(exiting.pid);
-        let read_ns = index.and_then(|index| match &self.images.slots.get(index)?.stage {
-            Stage::Running(image) => Some(image.resident.read_ns),
+        let reading = index.and_then(|index| match &self.images.slots.get(index)?.stage {
+            Stage::Running(image) => Some(image.resident.expected_cost().reading),
             _ => None,
         });
-        match index {
-            // The wait would be too short again, and in vain.
-            Some(index) if read_ns.is_some_and(|time| Duration::from_nanos(time) < exiting.wait) => {
-                self.begin_snapshot(index, SnapshotCause::End, now, (None, Some(exiting)));
-            }
-            _ => self.resident.snapshooter.dismiss(exiting),
+        let is_asked = self.resident.options.exit_wait.is_some();
+        // Otherwise the wait would be too short, and in vain.
+        if let (Some(index), Some(reading)) = (index, reading)
+            && (is_asked || reading < exiting.wait)
+            && self.is_allowed(index, SnapshotCause::End, now)
+        {
+            self.begin_snapshot(index, SnapshotCause::End, now, (None, Some(exiting)));
         }
         true
     }
@@ -168,8 +172,7 @@ impl Collector {
         let Some(made) = self.resident.snapshooter.take(timeout) else { return };
         let Some(slot) = self.images.slots.get_mut(made.image.0 as usize) else { return };
         if let Stage::Running(image) = &mut slot.stage {
-            image.resident.read_ns = made.snapshot.as_ref().map_or(0, |snapshot| snapshot.figures.read_ns);
-            image.resident.on_outcome(made.snapshot.as_ref().map(|snapshot| snapshot.figures.resident.0));
+            image.resident.on_outcome(&made);
             image.flush_resident(&mut self.shared);
         }
         // An image of an earlier file has no stacks in this one.

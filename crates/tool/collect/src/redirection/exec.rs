@@ -1,13 +1,17 @@
-//! The system calls execve and execveat of a C library, and the stubs that make them.
+//! The system calls execve, execveat and exit_group of a C library, and the stubs for them.
 //!
 //! C libraries make them by two instructions, `mov eax, NUMBER; syscall`. The first one has five
-//! bytes: a jump takes its place.
+//! bytes: a jump takes its place. glibc's `_exit` begins with `mov esi, 231; mov edx, 60`, the
+//! numbers of exit_group and exit.
 //!
 //! ```text
 //! 0   address of the thunk
 //! 8   stub:  lea rsp, [rsp - 128]; mov eax, NUMBER; call [0]; lea rsp, [rsp + 128];
 //!            jmp behind the system call
 //! ```
+//!
+//! The thunk makes the calls of execve and execveat. Of exit_group, it is only notified: the stub
+//! has the replaced instruction before the jump, which leads behind that.
 
 use heapledger_wire::redirection::Jump;
 
@@ -17,9 +21,13 @@ type Call = [u8; 7];
 const SET_NUMBER: usize = 5;
 /// The instructions of execve and execveat.
 const CALLS: [Call; 2] = [[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05], [0xb8, 0x42, 0x01, 0, 0, 0x0f, 0x05]];
-/// The bytes of a stub.
-const STUB: usize = 29;
-/// The most system calls that are replaced: a C library has two or three.
+/// The instructions of exit_group, and the beginning of glibc's `_exit`.
+const EXITS: [Call; 2] = [[0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05], [0xbe, 0xe7, 0, 0, 0, 0xba, 0x3c]];
+/// `mov eax, NUMBER` for exit_group.
+const SET_EXIT: [u8; SET_NUMBER] = [0xb8, 0xe7, 0, 0, 0];
+/// The most bytes of a stub.
+const STUB_MAX: usize = 34;
+/// The most system calls that are replaced: a C library has three or four.
 const SITES_MAX: usize = 64;
 
 /// A system call in code.
@@ -32,7 +40,7 @@ pub(super) struct Site {
 /// Returns the system calls in code that begins at an address.
 pub(super) fn sites(code: &[u8], start: u64) -> Vec<Site> {
     let calls = code.windows(size_of::<Call>()).enumerate().filter_map(|(offset, bytes)| {
-        let call = CALLS.into_iter().find(|call| bytes == call)?;
+        let call = CALLS.into_iter().chain(EXITS).find(|call| bytes == call)?;
         Some(Site { address: start + offset as u64, call })
     });
     calls.take(SITES_MAX).collect()
@@ -46,9 +54,9 @@ pub(super) fn is_stub(code: &[u8]) -> bool {
     code.starts_with(&START)
 }
 
-/// Returns the bytes of so many stubs.
+/// Returns the most bytes of so many stubs.
 pub(super) fn length(sites: usize) -> usize {
-    8 + sites * STUB
+    8 + sites * STUB_MAX
 }
 
 /// Returns stubs for an address, which lead to the thunk, and the jumps to them. A system call that
@@ -57,14 +65,17 @@ pub(super) fn stubs(sites: &[Site], address: u64, thunk: u64) -> (Vec<u8>, Vec<J
     let (mut code, mut jumps) = (thunk.to_le_bytes().to_vec(), Vec::new());
     for &Site { address: site, call } in sites {
         let start = code.len();
+        let (is_exit, replaced) = (EXITS.contains(&call), &call[..SET_NUMBER]);
         // The stub begins below the red zone of the program.
         code.extend([0x48, 0x8d, 0x64, 0x24, 0x80]);
-        code.extend(call.iter().take(SET_NUMBER));
+        code.extend(if is_exit { &SET_EXIT } else { replaced });
         code.extend([0xff, 0x15]);
         code.extend((0_usize.wrapping_sub(start + 16) as u32).to_le_bytes());
         code.extend([0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
+        let behind = if is_exit { SET_NUMBER } else { call.len() };
+        code.extend(replaced.iter().filter(|_| is_exit));
         let from = address + code.len() as u64;
-        let back = Jump::new(from, &call, site + call.len() as u64);
+        let back = Jump::new(from, &call, site + behind as u64);
         let there = Jump::new(site, &call, address + start as u64);
         match back.zip(there) {
             Some((back, there)) => {

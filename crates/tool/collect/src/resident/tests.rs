@@ -14,10 +14,49 @@ fn causes(options: ResidentSnapshots, samples: &[(u64, u64)]) -> Vec<(u64, Snaps
         if let Some(cause) = schedule.due {
             causes.push((at, cause));
             schedule.on_begun(now);
-            schedule.on_outcome(Some(resident << 20));
+            schedule.on_outcome(&made(resident << 20, 0));
         }
     }
     causes
+}
+
+/// Returns a snapshot with so many resident bytes that took so many milliseconds, all of them to
+/// read.
+fn made(resident: u64, cost_ms: u64) -> Made {
+    let spent = Duration::from_millis(cost_ms);
+    let figures =
+        ResidentFigures { resident: Bytes(resident), read_ns: spent.as_nanos() as u64, ..ResidentFigures::default() };
+    let snapshot = ResidentSnapshot { figures, ..ResidentSnapshot::default() };
+    Made { image: ImageId(0), snapshot: Some(snapshot), spent, is_limited: true, done: None }
+}
+
+/// Automatic snapshots take a fiftieth of a process's time, and a twenty-fifth with its last one.
+#[test]
+fn short_programs_have_no_snapshots() {
+    use SnapshotCause::{End, Growth};
+    let (mut schedule, ms) = (Schedule::default(), Duration::from_millis);
+    let has = |schedule: &Schedule, age| [Growth, End].map(|cause| schedule.has_allowance(ms(age), cause));
+    schedule.on_sample(AUTOMATIC, Time(0), Time(0), 0);
+    assert_eq!(has(&schedule, 124), [false, false]);
+    assert_eq!(has(&schedule, 125), [false, true]);
+    assert_eq!(has(&schedule, 250), [true, true]);
+    // The more there is to be read, the longer it takes.
+    schedule.on_sample(AUTOMATIC, Time(0), Time(0), 1 << 30);
+    assert_eq!((has(&schedule, 12_000), has(&schedule, 26_000)), ([false, false], [false, true]));
+    // Then it is known how long it takes.
+    schedule.on_begun(Time(0));
+    schedule.on_outcome(&made(1 << 30, 100));
+    assert_eq!(schedule.expected_cost(), Cost { processor: ms(100), reading: ms(100) });
+    assert_eq!((has(&schedule, 5_000), has(&schedule, 10_000)), ([false, true], [true, true]));
+    schedule.on_sample(AUTOMATIC, Time(0), Time(0), 2 << 30);
+    assert_eq!(schedule.expected_cost().processor, ms(200));
+    // So it is for all processes together.
+    let snapshooter = Snapshooter { spent: ms(100), ..Snapshooter::default() };
+    let of_session = |second: u64, cause| snapshooter.has_allowance(Time(second * 1_000_000_000), ms(100), cause);
+    assert_eq!(
+        [(9, Growth), (10, Growth), (4, End), (5, End)].map(|(at, cause)| of_session(at, cause)),
+        [false, true, false, true]
+    );
 }
 
 #[test]
@@ -70,7 +109,7 @@ fn failures_end_it() {
         schedule.on_sample(AUTOMATIC, Time(0), Time(second * 10_000_000_000), second << 30);
         if schedule.due.is_some() {
             schedule.on_begun(Time(second * 10_000_000_000));
-            schedule.on_outcome(None);
+            schedule.on_outcome(&Made { snapshot: None, ..made(0, 0) });
         }
     }
     assert_eq!(schedule.failures, FAILURES_MAX);
@@ -119,18 +158,17 @@ fn a_snapshot_of_this_process() {
     assert_eq!(snapshooter.spent, before);
 }
 
-/// A process that exits goes on when its memory has been read. Only the time beyond its share
-/// counts.
+/// A process that exits goes on when its memory has been read.
 #[test]
 fn processes_that_exit() {
-    let exiting = |share| {
+    let exiting = || {
         let (connection, other) = std::os::unix::net::UnixStream::pair().unwrap();
         let (pid, since) = (std::process::id(), Instant::now());
         let wait = Duration::from_secs(3600);
-        (Exiting { pid, stamp: 0, connection: connection.into(), since, wait, share }, other)
+        (Exiting { pid, stamp: 0, connection: connection.into(), since, wait }, other)
     };
     let mut snapshooter = Snapshooter::default();
-    let (process, mut other) = exiting(Duration::from_secs(3600));
+    let (process, mut other) = exiting();
     assert!(!process.is_late());
     snapshooter.begin(Request {
         image: ImageId(0),
@@ -149,15 +187,11 @@ fn processes_that_exit() {
     assert_eq!(std::io::Read::read(&mut other, &mut [0]).unwrap(), 0);
     let made = snapshooter.take(Duration::from_secs(60)).expect("an answer");
     assert_eq!(made.snapshot.expect("a snapshot").figures.cause, SnapshotCause::End);
-    assert_eq!((snapshooter.excess, snapshooter.spent), (Duration::ZERO, Duration::ZERO));
+    assert!(snapshooter.spent > Duration::ZERO);
 
-    // One that got nothing has waited all the same.
-    let (process, _other) = exiting(Duration::ZERO);
-    let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
-    snapshooter.dismiss(Exiting { since: long_ago, ..process });
-    assert!(snapshooter.excess >= Duration::from_secs(1));
-    assert!(!snapshooter.has_exit_allowance(Time(1_000_000_000)));
-    assert!(snapshooter.has_exit_allowance(Time(86_400_000_000_000)));
+    let (process, _other) = exiting();
+    let long_ago = Instant::now().checked_sub(Duration::from_secs(3600)).unwrap();
+    assert!(Exiting { since: long_ago, ..process }.is_late());
 }
 
 #[test]

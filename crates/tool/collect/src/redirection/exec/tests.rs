@@ -1,5 +1,8 @@
 use super::*;
 
+/// The bytes of a stub of execve.
+const STUB: usize = 29;
+
 #[test]
 fn system_calls_are_found_and_led_to_the_thunk() {
     let mut code = vec![0x90; 40];
@@ -9,7 +12,7 @@ fn system_calls_are_found_and_led_to_the_thunk() {
     let found = sites(&code, 0x1000);
     assert_eq!(found, [(0x1007, CALLS[0]), (0x1014, CALLS[1])].map(|(address, call)| Site { address, call }));
     let (stubs, jumps) = stubs(&found, 0x8000, 0x7fff_1234_5678);
-    assert_eq!((stubs.len(), length(2)), (8 + 2 * STUB, 8 + 2 * STUB));
+    assert_eq!(stubs.len(), 8 + 2 * STUB);
     assert_eq!(stubs[..8], 0x7fff_1234_5678_u64.to_le_bytes());
     for (index, (site, jump)) in found.iter().zip(&jumps).enumerate() {
         let start = 8 + index * STUB;
@@ -27,9 +30,28 @@ fn system_calls_are_found_and_led_to_the_thunk() {
     }
 }
 
+/// The thunk is notified of an exit, and the program makes the call as it would have.
+#[test]
+fn exits_lead_to_the_thunk_and_back() {
+    for exit in EXITS {
+        let code = [&[0x90; 3][..], &exit, &[0x90; 9]].concat();
+        let found = sites(&code, 0x1000);
+        assert_eq!(found, [Site { address: 0x1003, call: exit }]);
+        let (stubs, jumps) = stubs(&found, 0x8000, 1);
+        assert_eq!((stubs.len(), jumps.len()), (length(1), 1));
+        assert_eq!((jumps[0].address, jumps[0].expected()), (0x1003, &exit[..]));
+        assert!(is_stub(&stubs[8..]));
+        assert_eq!(stubs[13..18], SET_EXIT, "the number");
+        let end = stubs.len();
+        assert_eq!(stubs[end - 10..end - 5], exit[..5], "the replaced instruction");
+        let distance = i32::from_le_bytes(stubs[end - 4..].try_into().unwrap());
+        assert_eq!(0x8000 + end as i64 + i64::from(distance), 0x1003 + 5);
+    }
+}
+
 #[test]
 fn what_is_too_far_away_is_left_out() {
     let far = [0x1000, 0x10_0000_0000].map(|address| Site { address, call: CALLS[0] });
     let (code, jumps) = stubs(&far, 0x8000, 1);
-    assert_eq!((code.len(), jumps.len()), (length(1), 1));
+    assert_eq!((code.len(), jumps.len()), (8 + STUB, 1));
 }

@@ -114,7 +114,7 @@ impl Drop for Turn {
 }
 
 /// Ends the turn of a thread that does not exist in this process: a forked child has one thread.
-pub(super) fn child_begins() {
+pub fn child_begins() {
     WAITING.store(0, Ordering::Relaxed);
     if HOLDER.load(Ordering::Relaxed) != arch::thread_pointer() {
         HOLDER_STACK.store(u64::MAX, Ordering::Relaxed);
