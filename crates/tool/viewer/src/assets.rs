@@ -13,6 +13,11 @@ const ASSETS: &[Asset] = &[
     Asset { path: "", media_type: "text/html; charset=utf-8", bytes: include_bytes!("assets/index.html") },
     Asset { path: "app.js", media_type: "text/javascript; charset=utf-8", bytes: include_bytes!("assets/app.js") },
     Asset { path: "app.css", media_type: "text/css; charset=utf-8", bytes: include_bytes!("assets/app.css") },
+    Asset {
+        path: "worker.js",
+        media_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("assets/worker.js"),
+    },
 ];
 
 /// Returns the file at a path.

@@ -25,7 +25,7 @@ const EXACT_MAX: u64 = 1 << 53;
 /// A call tree in preorder. Node 0 is the root.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ColumnTree {
-    /// The unit of the metric by which siblings are ordered: `bytes`, or `blocks`.
+    /// The unit of the first metric, by which siblings are ordered: `bytes`, or `blocks`.
     pub unit: &'static str,
     /// The distance of each node from the root.
     pub depth: Vec<u32>,

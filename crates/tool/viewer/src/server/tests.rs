@@ -77,10 +77,11 @@ impl Served {
 #[test]
 fn the_page_is_served_with_its_policy() {
     let served = Served::start();
-    for (path, media_type) in [("/", "text/html"), ("/app.js", "text/javascript"), ("/app.css", "text/css")] {
+    let files = [("/", "html"), ("/app.js", "javascript"), ("/worker.js", "javascript"), ("/app.css", "css")];
+    for (path, media_type) in files {
         let got = served.get(path);
         assert_eq!(got.status, 200, "{path}");
-        assert!(got.head.contains(&format!("content-type: {media_type}")), "{}", got.head);
+        assert!(got.head.contains(&format!("content-type: text/{media_type}")), "{}", got.head);
         let policy = got.head.lines().find(|line| line.starts_with("content-security-policy: ")).unwrap();
         assert!(policy.contains("default-src 'none'") && policy.contains("require-trusted-types-for 'script'"));
         assert!(!policy.contains("unsafe"), "{policy}");

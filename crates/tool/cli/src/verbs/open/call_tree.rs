@@ -125,7 +125,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the metrics that a tree has at a moment, with their names in JSON.
+/// Returns the metrics that a tree has at a moment, with their names in JSON; first the one by which
+/// siblings are ordered.
 fn metrics(moment: Moment, metric: Metric) -> Vec<(&'static str, Metric)> {
     let mut metrics = vec![("bytes", Metric::Bytes), ("blocks", Metric::Blocks)];
     if moment == Moment::Total {
@@ -134,6 +135,7 @@ fn metrics(moment: Moment, metric: Metric) -> Vec<(&'static str, Metric)> {
     if metric == Metric::Slop {
         metrics.push(("slop", Metric::Slop));
     }
+    metrics.sort_by_key(|&(_, other)| other != metric);
     metrics
 }
 

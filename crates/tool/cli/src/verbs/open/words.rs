@@ -81,13 +81,10 @@ fn positionals(command: &Command, question: &Question, files: &[Asked<'_>]) -> R
     let mut all: Vec<&Arg> = command.get_positionals().filter(|arg| !arg.is_last_set()).collect();
     all.sort_by_key(|arg| arg.get_index());
     let mut files = files.iter();
-    let mut left = all.iter().filter(|arg| names_files(arg)).count();
     let mut words = Vec::new();
     for arg in all {
         if names_files(arg) {
-            left -= 1;
-            // The last one takes all that are left: clap knows how many it may have.
-            let count = if left == 0 { usize::MAX } else { 1 };
+            let count = arg.get_num_args().map_or(1, |range| range.max_values());
             words.extend(files.by_ref().take(count).map(file));
             continue;
         }

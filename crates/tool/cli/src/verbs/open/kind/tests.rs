@@ -7,7 +7,7 @@ use crate::args::Arguments;
 
 /// Verbs that print JSON and take a file, and are not for the page: they make, ask or examine
 /// something else than a file's contents.
-const OTHERS: [&str; 5] = ["check", "doctor", "open", "phc", "replay"];
+const OTHERS: [&str; 10] = ["check", "doctor", "open", "pause", "phc", "replay", "sample", "start", "status", "stop"];
 
 #[test]
 fn the_page_can_ask_all_verbs_that_read_files() {

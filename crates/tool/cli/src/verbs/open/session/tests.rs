@@ -33,6 +33,11 @@ fn a_question_is_answered_by_its_verb() {
     }
     assert_eq!((columns.metrics[0].total, columns.cut), (150, (0, 0)));
 
+    let columns =
+        Answer::columns(&session, &Question::parse("", "file=0&total=&metric=blocks").unwrap(), &work).unwrap();
+    let metrics: Vec<_> = columns.metrics.iter().map(|metric| metric.name).collect();
+    assert_eq!((columns.unit, metrics), ("blocks", vec!["blocks", "bytes", "temporary"]));
+
     // Nodes that are left out count for their parents.
     let cut = Answer::columns(&session, &Question::parse("", "file=0&total=&threshold=50").unwrap(), &work).unwrap();
     assert_eq!(cut.metrics[0].own.iter().sum::<u64>(), 150);
