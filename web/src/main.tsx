@@ -97,7 +97,7 @@ function View() {
   if (found === undefined) return <Nothing why={`There is no view “${view.value}”.`} hint="The link may be from another version of Heapledger." />;
   const current = currentFile.value;
   if (current !== undefined && found.verb !== '' && !current.verbs.includes(found.verb)) {
-    return <Nothing why={`${current.name} is a ${current.kind}: it does not say what this view shows.`} hint={<>It can answer: {current.verbs.join(', ')}.</>} />;
+    return <Nothing why={`${current.name} is a ${current.kind}: it does not say what this view shows.`} hint={<>See <button type="button" class="link" onClick={() => goTo('answers')}>all answers</button>: {current.verbs.join(', ')}.</>} />;
   }
   const Component = found.component;
   return <Component key={found.id} label={found.label} />;

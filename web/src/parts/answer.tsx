@@ -39,10 +39,10 @@ export function Notes({notes}: {notes: readonly string[]}) {
 
 /** Shows a question's answer by `children`, and all that happens before there is one. */
 export function Answered<T>({asked, what, children}: {asked: Asked<T>; what: string; children: (value: T) => ComponentChildren}) {
-  const {value, error, isSlow, progress, notes, again} = asked;
+  const {value, error, isWaiting, isSlow, progress, notes, again} = asked;
   return (
     <>
-      <div class="over">{isSlow ? <Progress part={progress} what={what} /> : null}</div>
+      <div class="over" data-waiting={isWaiting ? '' : undefined}>{isSlow ? <Progress part={progress} what={what} /> : null}</div>
       {error === undefined ? null : <Failure error={error} again={again} />}
       <Notes notes={notes} />
       {value === undefined ? null : children(value)}

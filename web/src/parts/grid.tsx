@@ -3,8 +3,9 @@
 
 import type {ComponentChildren} from 'preact';
 import {useSignal} from '@preact/signals';
-import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
+import {useEffect, useLayoutEffect, useMemo, useRef} from 'preact/hooks';
 
+import type {Units} from './format';
 import {units} from './preferences';
 import {cellText, isNumber, sortedBy, type Column, type Sort} from './table-model';
 import {scrollFor, visibleRows} from './virtual';
@@ -47,8 +48,25 @@ export function rowAfterKey(key: string, row: number, rows: number, page: number
   return step === undefined ? undefined : Math.min(rows - 1, Math.max(0, row + step));
 }
 
-/** Returns the width of a column for the layout of the grid. */
-const trackOf = (kind: string): string => kind === 'text' ? 'minmax(240px, 1fr)' : 'minmax(92px, max-content)';
+/** The widest column of numbers or short texts, in characters. */
+const WIDTH_MOST = 26;
+
+/**
+ * Returns the widths of columns for the layout. Each row is laid out by itself, so columns of numbers
+ * and short texts get the width of their longest cell; other texts share the rest.
+ */
+function tracksOf<R>(rows: readonly R[], columns: readonly Column<R>[], unitsNow: Units): string {
+  return columns.map((column, at) => {
+    let longest = column.label.length + 2;
+    for (const row of rows) {
+      longest = Math.max(longest, cellText(column.value(row), column.kind, unitsNow).length);
+      if (longest > WIDTH_MOST) break;
+    }
+    if (isNumber(column.kind)) return `${Math.max(9, Math.min(WIDTH_MOST, longest)) + 1}ch`;
+    if (at < columns.length - 1) return longest <= 16 ? `${longest + 1}ch` : 'minmax(130px, 0.8fr)';
+    return 'minmax(240px, 1fr)';
+  }).join(' ');
+}
 
 export function Grid<R>({label, rows, columns, sort, onSort, bar, chosen, onChoose}: Props<R>) {
   const box = useRef<HTMLDivElement>(null);
@@ -62,7 +80,7 @@ export function Grid<R>({label, rows, columns, sort, onSort, bar, chosen, onChoo
     if (chosen !== undefined) active.value = chosen;
   }, [chosen]);
   const {first, end, height: full, top} = visibleRows(rows.length, ROW_HEIGHT, room, scroll.value);
-  const template = columns.map(({kind}) => trackOf(kind)).join(' ');
+  const template = useMemo(() => tracksOf(rows, columns, units.value), [rows, columns, units.value]);
   const onKey = (event: KeyboardEvent): void => {
     if (event.target !== box.current) return;
     const next = rowAfterKey(event.key, at, rows.length, Math.max(1, Math.floor(room / ROW_HEIGHT) - 1));

@@ -4,6 +4,7 @@ import {useSignal} from '@preact/signals';
 import {useRef} from 'preact/hooks';
 
 import {share} from './format';
+import {units} from './preferences';
 import {rowAfterKey, ROW_HEIGHT, useHeight} from './grid';
 import {frameWhere} from './rows';
 import {hasChildren, levelOf, nodeName, type Tree, type TreeNode} from './tree-model';
@@ -62,7 +63,7 @@ export function TreeGrid({label, tree, shown, found, columns, isOpen, onToggle, 
     event.preventDefault();
   };
   const {first, end, height: full, top} = visibleRows(shown.length, ROW_HEIGHT, room, scroll.value);
-  const template = `${'92px '.repeat(columns.length)} 64px minmax(300px, 1fr)`;
+  const template = `${`${units.value === 'bytes' ? 17 : 12}ch `.repeat(columns.length)} 9ch minmax(300px, 1fr)`;
   return (
     <div class="grid tree" role="treegrid" tabIndex={0} ref={box} aria-label={label} aria-rowcount={shown.length + 1}
       aria-activedescendant={shown.length > 0 && at >= first && at < end ? `${id}-${at}` : undefined}

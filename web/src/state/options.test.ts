@@ -19,6 +19,12 @@ test('a verb gets what it knows of the selection, and the rest is said', () => {
   assert.deepEqual(optionsFor('top', []).options, [['file', '0']]);
 });
 
+test('only a comparison has two moments', () => {
+  const two: Parameter[] = [['at', '1s'], ['at', '2s']];
+  assert.deepEqual(optionsFor('tree', two).options, [['file', '0'], ['at', '2s']]);
+  assert.deepEqual(optionsFor('diff', two).options, [['file', '0'], ['at', '1s'], ['at', '2s']]);
+});
+
 test('all that was ever allocated has no moment', () => {
   const total: Parameter[] = [...SELECTION, ['total', '']];
   assert.ok(!optionsFor('top', total).options.some(([name]) => name === 'at'));

@@ -27,10 +27,12 @@ export function optionsFor(verb: string, parameters: readonly Parameter[]): Ques
     return true;
   });
   if (!options.some(([name]) => name === 'file')) options.unshift(['file', '0']);
-  // Only a comparison is asked about more than one file.
-  const [first] = options.filter(([name]) => name === 'file');
-  const one = verb === 'diff' ? options : options.filter((option) => option[0] !== 'file' || option === first);
-  return {options: one, unused};
+  // Only a comparison is asked about several files and moments. Others get the first file, and the
+  // later one of two moments.
+  if (verb === 'diff') return {options, unused};
+  const file = options.find(([name]) => name === 'file');
+  const moment = options.findLast(([name]) => name === 'at');
+  return {options: options.filter((option) => option[0] === 'file' ? option === file : option[0] !== 'at' || option === moment), unused};
 }
 
 /** Returns the command that prints the same figures. */

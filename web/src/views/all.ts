@@ -1,6 +1,7 @@
 // All views, in the order in which they are listed.
 
 import {AdviceView, GrowthView} from './advice';
+import {AnswersView} from './answers';
 import {BlocksView, ReallocationsView} from './blocks';
 import {DiffView} from './diff';
 import {FlamePlace} from './flame';
@@ -26,3 +27,4 @@ addView({id: 'blocks', label: 'Blocks', verb: 'blocks', component: BlocksView});
 addView({id: 'growth', label: 'Growth', verb: 'growth', component: GrowthView});
 addView({id: 'advice', label: 'Advice', verb: 'advise', component: AdviceView});
 addView({id: 'diff', label: 'Diff', verb: 'diff', component: DiffView});
+addView({id: 'answers', label: 'All answers', verb: '', component: AnswersView});
