@@ -1,5 +1,5 @@
-// The colours of boxes: by module, by type, or by growth. A colour is a pixel of a canvas on machines
-// that store the lowest byte first: red in the lowest byte, opacity in the highest.
+// The colours of boxes: by module, by type, or by growth. A colour is a pixel of a canvas, on
+// machines that store the lowest byte first: red in the lowest byte, opacity in the highest.
 
 import type {FrameName} from './columns';
 import type {Graph} from './graph';

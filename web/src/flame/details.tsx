@@ -2,7 +2,7 @@
 
 import type {Sides} from './colors';
 import type {Graph} from './graph';
-import {percent, selfTitle, signedAmount, visible, type Format, type Labels} from './labels';
+import {percent, selfTitle, signedAmount, stackText, visible, type Copy, type Format, type Labels} from './labels';
 import {functionText, sourceText} from './names';
 import type {Transform} from './transforms';
 
@@ -16,9 +16,10 @@ export interface DetailsProps {
   format: Format;
   onChange: (change: Transform) => void;
   onSandwich: (name: string) => void;
+  onCopy: Copy;
 }
 
-export function Details({graph, labels, node, metrics, metric, sides, format, onChange, onSandwich}: DetailsProps) {
+export function Details({graph, labels, node, metrics, metric, sides, format, onChange, onSandwich, onCopy}: DetailsProps) {
   const name = graph.tree.names[graph.name(node)]!;
   const source = sourceText(name);
   const isModule = graph.tree.by === 'module';
@@ -29,7 +30,7 @@ export function Details({graph, labels, node, metrics, metric, sides, format, on
     <section class="flame-details" aria-label="Chosen frame">
       <h2>{labels.text(node)}</h2>
       {node !== 0 && (
-        <p class="flame-place">
+        <p class="flame-where">
           {!isModule && module && <span>{visible(module)}</span>}
           {source && <span>{visible(source)}</span>}
           {name.type && <span>{visible(name.type)}</span>}
@@ -84,6 +85,9 @@ export function Details({graph, labels, node, metrics, metric, sides, format, on
               </button>
             </>
           )}
+          <button type="button" onClick={() => onCopy(stackText(graph, node), 'the stack', 'stack.txt')}>
+            Copy stack
+          </button>
           {module && (
             <button type="button" onClick={() => onChange({kind: 'hide', module})} title="Leave the frames of its module out (h)">
               Hide {visible(module)}

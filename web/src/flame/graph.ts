@@ -107,7 +107,7 @@ export class BottomUp implements Graph {
   /** Turns the tree over: the children of the root are the functions that allocate. */
   static ofTree(tree: Tree, nodesMax = NODES_MAX): BottomUp {
     const columns = [...tree.self, tree.own];
-    const found = indices(tree.name.length, (node) => node > 0 && columns.some((column) => column[node] !== 0));
+    const found = nonZero(columns);
     const made = new BottomUp(tree, found, columns.map((column) => picked(column, found)), nodesMax);
     made.add(tree.name[0]!, 0, 0, [...tree.total, tree.width].map((column) => column[0]!));
     columns.forEach((column, at) => (made.selves[at]![0] = column[0]!));
@@ -196,7 +196,6 @@ export class BottomUp implements Graph {
     const {list, amounts, groups, groupOf, copied, copiedAmounts, widthColumn} = this;
     const {name} = this.tree;
     const members: number[] = [];
-    const totals: number[][] = [];
     for (let entry = begin; entry < end; entry++) {
       const key = name[list[entry]!]!;
       let group = groups[key]!;
@@ -204,18 +203,20 @@ export class BottomUp implements Graph {
         group = members.length;
         groups[key] = group;
         members.push(0);
-        totals.push(amounts.map(() => 0));
       }
       groupOf[entry] = group;
       members[group]!++;
-      const sums = totals[group]!;
       copied[entry] = list[entry]!;
-      for (let column = 0; column < sums.length; column++) {
-        const amount = amounts[column]![entry]!;
-        sums[column]! += amount;
-        copiedAmounts[column]![entry] = amount;
-      }
     }
+    const sums = amounts.map((column, index) => {
+      const copy = copiedAmounts[index]!;
+      const found = new Float64Array(members.length);
+      for (let entry = begin; entry < end; entry++) {
+        copy[entry] = column[entry]!;
+        found[groupOf[entry]!]! += column[entry]!;
+      }
+      return found;
+    });
     const keys = members.map(() => 0);
     for (let entry = begin; entry < end; entry++) {
       const key = name[list[entry]!]!;
@@ -223,14 +224,15 @@ export class BottomUp implements Graph {
       groups[key] = NONE;
     }
     const order = members.map((_, group) => group);
-    order.sort((a, b) => totals[b]![widthColumn]! - totals[a]![widthColumn]! || keys[a]! - keys[b]!);
+    const widths = sums[widthColumn]!;
+    order.sort((a, b) => widths[b]! - widths[a]! || keys[a]! - keys[b]!);
     this.first[parent] = order.length > 0 ? this.count : NONE;
     this.children[parent] = order.length;
     const next: number[] = [];
     const child: number[] = [];
     let at = begin;
     for (const group of order) {
-      child[group] = this.add(keys[group]!, parent, this.depths[parent]! + 1, totals[group]!);
+      child[group] = this.add(keys[group]!, parent, this.depths[parent]! + 1, sums.map((column) => column[group]!));
       next[group] = at;
       at += members[group]!;
     }
@@ -279,10 +281,16 @@ export function pathTo(graph: Graph, node: number): number[] {
   return path.reverse();
 }
 
-function indices(count: number, isWanted: (index: number) => boolean): Uint32Array {
+/** Returns the nodes with an amount in a column, without the root. */
+function nonZero(columns: readonly Float64Array[]): Uint32Array {
+  const count = columns[0]!.length;
   const found = new Uint32Array(count);
   let length = 0;
-  for (let index = 0; index < count; index++) if (isWanted(index)) found[length++] = index;
+  for (let node = 1; node < count; node++) {
+    let isZero = true;
+    for (let column = 0; column < columns.length; column++) if (columns[column]![node] !== 0) isZero = false;
+    if (!isZero) found[length++] = node;
+  }
   return found.slice(0, length);
 }
 

@@ -5,7 +5,7 @@ import {useEffect, useMemo, useRef, useState} from 'preact/hooks';
 
 import type {Sides} from './colors';
 import type {Graph} from './graph';
-import {changeText, percent, selfTitle, type Format, type Labels} from './labels';
+import {changeText, percent, rowsText, selfTitle, type Copy, type Format, type Labels, type RowsAs} from './labels';
 import {NONE} from './tree';
 
 const ROW = 22;
@@ -22,13 +22,17 @@ export interface GridProps {
   metric: number;
   metricName: string;
   sides: Sides | undefined;
+  /** The names of all metrics, for copies of the rows. */
+  metrics: readonly string[];
   format: Format;
   chosen: number;
   onChoose: (node: number) => void;
   onZoom: (node: number) => void;
+  onCopy: Copy;
 }
 
-export function Grid({graph, labels, metric, metricName, sides, format, chosen, onChoose, onZoom}: GridProps) {
+export function Grid(props: GridProps) {
+  const {graph, sides, chosen, onChoose, onZoom} = props;
   const [opened, setOpened] = useState<{graph: Graph; nodes: Set<number>}>({graph, nodes: new Set([0])});
   const scroller = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({top: 0, height: 300});
@@ -88,71 +92,104 @@ export function Grid({graph, labels, metric, metricName, sides, format, chosen, 
   const shown = rows.slice(first, Math.ceil((view.top + view.height) / ROW) + SPARE);
   // The chosen row is an element wherever it is, because the grid names it as its active one.
   if (at >= 0 && !shown.includes(chosen)) shown.push(chosen);
-  const all = graph.total(0, metric);
+  return (
+    <>
+      <div
+        class="flame-grid"
+        ref={scroller}
+        role="treegrid"
+        tabIndex={0}
+        aria-label={graph.isInverted ? 'Callers' : 'Calls'}
+        aria-rowcount={rows.length + 1}
+        aria-colcount={4}
+        aria-activedescendant={at >= 0 ? `flame-row-${chosen}` : undefined}
+        onKeyDown={key}
+        onScroll={(event) => setView({top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight})}
+      >
+        <div class="flame-row flame-head" role="row" aria-rowindex={1}>
+          <span role="columnheader">Function</span>
+          <span role="columnheader">Total</span>
+          <span role="columnheader">{sides ? 'Growth' : selfTitle(graph)}</span>
+          <span role="columnheader">Share</span>
+        </div>
+        <div class="flame-rows" role="rowgroup" style={{height: `${rows.length * ROW}px`}}>
+          {shown.map((node) => (
+            <GridRow
+              key={node}
+              {...props}
+              node={node}
+              index={node === chosen ? at : first + shown.indexOf(node)}
+              isOpen={nodes.has(node)}
+              onToggle={(isOpen) => toggle(node, isOpen)}
+            />
+          ))}
+        </div>
+      </div>
+      <Copies {...props} rows={rows} />
+    </>
+  );
+}
+
+interface GridRowProps extends GridProps {
+  node: number;
+  /** The number of the row, from 0. */
+  index: number;
+  isOpen: boolean;
+  onToggle: (isOpen: boolean) => void;
+}
+
+function GridRow({node, index, isOpen, onToggle, ...grid}: GridRowProps) {
+  const {graph, labels, metric, metricName, sides, format, chosen, onChoose, onZoom} = grid;
+  const hasChildren = graph.hasChildren(node);
+  const text = labels.text(node);
+  const indent = Math.min(graph.depth(node), INDENT_MAX) * 10;
+  const turn = (event: MouseEvent): void => {
+    event.stopPropagation();
+    if (hasChildren) onToggle(!isOpen);
+  };
   return (
     <div
-      class="flame-grid"
-      ref={scroller}
-      role="treegrid"
-      tabIndex={0}
-      aria-label={graph.isInverted ? 'Callers' : 'Calls'}
-      aria-rowcount={rows.length + 1}
-      aria-colcount={4}
-      aria-activedescendant={at >= 0 ? `flame-row-${chosen}` : undefined}
-      onKeyDown={key}
-      onScroll={(event) => setView({top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight})}
+      id={`flame-row-${node}`}
+      class={node === chosen ? 'flame-row flame-chosen' : 'flame-row'}
+      role="row"
+      aria-level={graph.depth(node) + 1}
+      aria-rowindex={index + 2}
+      aria-selected={node === chosen}
+      aria-expanded={hasChildren ? isOpen : undefined}
+      style={{top: `${index * ROW}px`}}
+      onClick={() => onChoose(node)}
+      onDblClick={() => onZoom(node)}
     >
-      <div class="flame-row flame-head" role="row" aria-rowindex={1}>
-        <span role="columnheader">Function</span>
-        <span role="columnheader">Total</span>
-        <span role="columnheader">{sides ? 'Growth' : selfTitle(graph)}</span>
-        <span role="columnheader">Share</span>
-      </div>
-      <div class="flame-rows" role="rowgroup" style={{height: `${rows.length * ROW}px`}}>
-        {shown.map((node) => {
-          const index = node === chosen ? at : first + shown.indexOf(node);
-          const hasChildren = graph.hasChildren(node);
-          return (
-            <div
-              key={node}
-              id={`flame-row-${node}`}
-              class={node === chosen ? 'flame-row flame-chosen' : 'flame-row'}
-              role="row"
-              aria-level={graph.depth(node) + 1}
-              aria-rowindex={index + 2}
-              aria-selected={node === chosen}
-              aria-expanded={hasChildren ? nodes.has(node) : undefined}
-              style={{top: `${index * ROW}px`}}
-              onClick={() => onChoose(node)}
-              onDblClick={() => onZoom(node)}
-            >
-              <span
-                role="gridcell"
-                style={{paddingLeft: `${Math.min(graph.depth(node), INDENT_MAX) * 10}px`}}
-                title={labels.text(node)}
-              >
-                <span
-                  class="flame-turn"
-                  aria-hidden="true"
-                  onClick={(event) => {
-                    event.stopPropagation();
-                    if (hasChildren) toggle(node, !nodes.has(node));
-                  }}
-                >
-                  {hasChildren ? (nodes.has(node) ? '▾' : '▸') : ''}
-                </span>
-                {labels.text(node)}
-              </span>
-              <span role="gridcell">{format(graph.total(node, metric), metricName)}</span>
-              <span role="gridcell">
-                {sides ? changeText(graph, node, sides, format, metricName) : format(graph.self(node, metric), metricName)}
-              </span>
-              <span role="gridcell">{percent(graph.total(node, metric), all)}</span>
-            </div>
-          );
-        })}
-      </div>
+      <span role="gridcell" style={{paddingLeft: `${indent}px`}} title={text}>
+        <span class="flame-turn" aria-hidden="true" onClick={turn}>
+          {hasChildren ? (isOpen ? '▾' : '▸') : ''}
+        </span>
+        {text}
+      </span>
+      <span role="gridcell">{format(graph.total(node, metric), metricName)}</span>
+      <span role="gridcell">
+        {sides ? changeText(graph, node, sides, format, metricName) : format(graph.self(node, metric), metricName)}
+      </span>
+      <span role="gridcell">{percent(graph.total(node, metric), graph.total(0, metric))}</span>
     </div>
+  );
+}
+
+/** The buttons that copy the open rows. */
+function Copies({graph, labels, metrics, rows, onCopy}: GridProps & {rows: readonly number[]}) {
+  const copy = (as: RowsAs): void => {
+    const file = `rows.${as === 'text' ? 'txt' : as.toLowerCase()}`;
+    onCopy(rowsText(graph, labels, rows, metrics, as), `the rows as ${as}`, file);
+  };
+  return (
+    <p class="flame-copy">
+      Copy the rows as{' '}
+      {(['text', 'CSV', 'JSON'] as const).map((as) => (
+        <button type="button" onClick={() => copy(as)} aria-label={`Copy the rows as ${as}`}>
+          {as}
+        </button>
+      ))}
+    </p>
   );
 }
 

@@ -2,11 +2,14 @@
 
 import type {Sides} from './colors';
 import type {Graph} from './graph';
-import {frameText} from './names';
+import {frameText, sourceText} from './names';
 import {NONE} from './tree';
 
 /** Writes an amount for people, with its unit: `12.3 MiB`. */
 export type Format = (amount: number, metric: string) => string;
+
+/** Copies a text: `what` names it for people, `file` is its name if it has to be saved instead. */
+export type Copy = (text: string, what: string, file: string) => void;
 
 /** Fewer characters than these say nothing. */
 const CHARACTERS_MIN = 3;
@@ -54,6 +57,46 @@ export function changeText(graph: Graph, node: number, sides: Sides, format: For
 /** Returns a change with its sign, which zero has, too. */
 export function signedAmount(change: number, format: Format, metric: string): string {
   return `${change > 0 ? '+' : change < 0 ? '−' : '±'}${format(Math.abs(change), metric)}`;
+}
+
+/** Returns the frames between the root and a node, the outermost first, a line for each. */
+export function stackText(graph: Graph, node: number): string {
+  const lines: string[] = [];
+  for (let here = node; here !== 0; here = graph.parent(here)) {
+    const frame = graph.tree.names[graph.name(here)]!;
+    const place = [frame.module, sourceText(frame)].filter((part) => part).join(' ');
+    lines.push(`${frameText(frame, graph.tree.by)}${place === '' ? '' : ` (${place})`}`);
+  }
+  if (!graph.isInverted) lines.reverse();
+  return `${lines.map(visible).join('\n')}\n`;
+}
+
+/** The forms in which rows can be copied. */
+export type RowsAs = 'text' | 'CSV' | 'JSON';
+
+/** Returns rows with their depths, names and exact amounts of all metrics. */
+export function rowsText(graph: Graph, labels: Labels, nodes: readonly number[], metrics: readonly string[], as: RowsAs): string {
+  const amounts = (node: number): [string, number][] =>
+    metrics.flatMap((metric, index): [string, number][] => [
+      [metric, graph.total(node, index)],
+      [`self ${metric}`, graph.self(node, index)],
+    ]);
+  const columns = ['depth', 'name', ...amounts(0).map(([title]) => title)];
+  const rows = nodes.map((node) => [graph.depth(node), labels.text(node), ...amounts(node).map(([, amount]) => amount)]);
+  if (as === 'JSON') {
+    const objects = rows.map((row) => Object.fromEntries(columns.map((column, at) => [column, row[at]])));
+    return `${JSON.stringify(objects, null, 1)}\n`;
+  }
+  if (as === 'CSV') {
+    const quoted = (cell: string | number): string => (/[",\n]/.test(String(cell)) ? `"${String(cell).replaceAll('"', '""')}"` : String(cell));
+    return [columns, ...rows].map((row) => `${row.map(quoted).join(',')}\n`).join('');
+  }
+  return nodes
+    .map((node) => {
+      const texts = metrics.map((_, index) => String(graph.total(node, index)).padStart(14));
+      return `${texts.join(' ')}  ${'  '.repeat(Math.min(graph.depth(node), 100))}${labels.text(node)}\n`;
+    })
+    .join('');
 }
 
 /** Returns the sign of a change and as much of the text as fits after it, or nothing. */

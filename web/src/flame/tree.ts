@@ -159,39 +159,32 @@ function finish(
   widthOf: WidthOf,
 ): Tree {
   const {count} = trie;
-  const own = amounts.map((amount) => {
-    const sums = new Float64Array(count);
-    place.forEach((to, from) => {
-      if (to !== NONE) sums[to]! += amount[from]!;
-    });
-    return sums;
-  });
+  const own = amounts.map((amount) => summed(place, amount, count));
   const ownWidth = widths(own, widthOf, count);
-  const sum = (values: Float64Array): Float64Array => {
-    const sums = values.slice();
-    // A child is made after its parent.
-    for (let node = count - 1; node > 0; node--) sums[trie.parent[node]!]! += sums[node]!;
-    return sums;
-  };
-  const total = own.map(sum);
-  const width = sum(ownWidth);
+  const total = own.map((values) => subtreeSums(trie, values));
+  const width = subtreeSums(trie, ownWidth);
   const order = preorder(trie, used(trie, own), width);
 
+  const nodes = order.length;
   const rank = new Uint32Array(count);
-  order.forEach((node, at) => (rank[node] = at));
-  const moved = (values: Float64Array): Float64Array => Float64Array.from(order, (node) => values[node]!);
-  const parent = Uint32Array.from(order, (node) => rank[trie.parent[node]!]!);
-  const end = Uint32Array.from(order, (_, at) => at + 1);
-  for (let at = order.length - 1; at > 0; at--) {
+  for (let at = 0; at < nodes; at++) rank[order[at]!] = at;
+  const parent = picked(trie.parent, order, new Uint32Array(nodes));
+  const end = new Uint32Array(nodes);
+  for (let at = 0; at < nodes; at++) {
+    parent[at] = rank[parent[at]!]!;
+    end[at] = at + 1;
+  }
+  for (let at = nodes - 1; at > 0; at--) {
     const above = parent[at]!;
     if (end[above]! < end[at]!) end[above] = end[at]!;
   }
+  const moved = (values: Float64Array): Float64Array => picked(values, order, new Float64Array(nodes));
   return {
     by,
     metric: typeof widthOf === 'number' ? widthOf : widthOf[1],
     names,
-    name: Uint32Array.from(order, (node) => trie.name[node]!),
-    depth: Uint32Array.from(order, (node) => trie.depth[node]!),
+    name: picked(trie.name, order, new Uint32Array(nodes)),
+    depth: picked(trie.depth, order, new Uint32Array(nodes)),
     parent,
     end,
     self: own.map(moved),
@@ -201,17 +194,47 @@ function finish(
   };
 }
 
+// Plain loops: with a million nodes, `from` and `forEach` with a function take three times as long.
+
+/** Returns the values at these indices. */
+function picked<T extends Uint32Array | Float64Array>(values: T, at: Uint32Array, into: T): T {
+  for (let index = 0; index < at.length; index++) into[index] = values[at[index]!]!;
+  return into;
+}
+
+/** Sums amounts by the nodes that they are for. */
+function summed(place: Int32Array, amount: Float64Array, count: number): Float64Array {
+  const sums = new Float64Array(count);
+  for (let from = 0; from < place.length; from++) {
+    const to = place[from]!;
+    if (to !== NONE) sums[to]! += amount[from]!;
+  }
+  return sums;
+}
+
+/** Returns the sums of subtrees. */
+function subtreeSums(trie: Trie, values: Float64Array): Float64Array {
+  const sums = values.slice();
+  // A child is made after its parent.
+  for (let node = trie.count - 1; node > 0; node--) sums[trie.parent[node]!]! += sums[node]!;
+  return sums;
+}
+
 /** Returns the absolute amount of each node, of both sides the larger one. */
 function widths(own: readonly Float64Array[], of: WidthOf, count: number): Float64Array {
   const [before, after] = typeof of === 'number' ? [own[of]!, own[of]!] : [own[of[0]]!, own[of[1]]!];
-  return Float64Array.from({length: count}, (_, node) => Math.max(Math.abs(before[node]!), Math.abs(after[node]!)));
+  const found = new Float64Array(count);
+  for (let node = 0; node < count; node++) {
+    found[node] = Math.max(Math.abs(before[node]!), Math.abs(after[node]!));
+  }
+  return found;
 }
 
 /** Returns 1 for the root and each node with an amount of its own or below, otherwise 0. */
 function used(trie: Trie, own: readonly Float64Array[]): Uint8Array {
   const found = new Uint8Array(trie.count);
   for (let node = trie.count - 1; node > 0; node--) {
-    if (own.some((amounts) => amounts[node] !== 0)) found[node] = 1;
+    for (let metric = 0; metric < own.length; metric++) if (own[metric]![node] !== 0) found[node] = 1;
     if (found[node]) found[trie.parent[node]!] = 1;
   }
   found[0] = 1;

@@ -92,6 +92,13 @@ export function serve(scope: {
   };
 }
 
+/** The worker could not be started, or ended. */
+class NoWorker extends Error {
+  constructor(reason: string) {
+    super(`the worker failed: ${reason}`);
+  }
+}
+
 /** Answers of fewer bytes are worked on at once: that is done before a worker has begun. */
 const WORKER_FROM = 1 << 20;
 
@@ -107,7 +114,7 @@ export class Workshop {
   private readonly busy = new Map<string, Promise<unknown>>();
 
   /** `makeWorker` starts the worker when it is needed first. Without it all work is done here. */
-  constructor(private readonly makeWorker?: () => Worker) {}
+  constructor(private makeWorker?: () => Worker) {}
 
   /** Reads an answer of the server, which must not be changed afterwards. */
   async load(answer: Uint8Array, before?: Uint8Array): Promise<Head> {
@@ -117,10 +124,17 @@ export class Workshop {
       this.names = head.names;
       return head;
     }
-    const delivery = await this.ask({id: this.next++, kind: 'load', answer, before});
-    if (!('head' in delivery)) throw new Error('the worker gave another answer than was asked for');
-    this.names = delivery.head.names;
-    return delivery.head;
+    try {
+      const delivery = await this.ask({id: this.next++, kind: 'load', answer, before});
+      if (!('head' in delivery)) throw new Error('the worker gave another answer than was asked for');
+      this.names = delivery.head.names;
+      return delivery.head;
+    } catch (error) {
+      if (!(error instanceof NoWorker)) throw error;
+      // Without a worker the page stands still while it works, which is better than no picture.
+      this.makeWorker = undefined;
+      return this.load(answer, before);
+    }
   }
 
   /** Makes a tree, or returns `undefined` if another for the same use was wanted meanwhile. */
@@ -144,11 +158,15 @@ export class Workshop {
   close(): void {
     this.worker?.terminate();
     this.worker = undefined;
-    this.fail('the view was closed');
+    this.fail(new Error('the view was closed'));
   }
 
   private ask(order: Order): Promise<Delivery> {
-    this.worker ??= this.started();
+    try {
+      this.worker ??= this.started();
+    } catch (error) {
+      return Promise.reject(new NoWorker(error instanceof Error ? error.message : String(error)));
+    }
     const {worker} = this;
     return new Promise((resolve, reject) => {
       this.waiting.set(order.id, {resolve, reject});
@@ -167,13 +185,13 @@ export class Workshop {
     worker.onerror = (event) => {
       event.preventDefault();
       this.worker = undefined;
-      this.fail(`the worker failed: ${event.message || 'it could not be started'}`);
+      this.fail(new NoWorker(event.message || 'it could not be started'));
     };
     return worker;
   }
 
-  private fail(reason: string): void {
-    for (const {reject} of this.waiting.values()) reject(new Error(reason));
+  private fail(error: Error): void {
+    for (const {reject} of this.waiting.values()) reject(error);
     this.waiting.clear();
   }
 }

@@ -5,7 +5,7 @@ import {hex, luminance, mixed, needsLightInk, paletteOf, type Theme} from '../co
 import type {FrameName} from '../columns';
 import {boxes, nodeAt, paint, rowTop, visibleDepths, type Look} from '../draw';
 import {BottomUp, TopDown, type Graph} from '../graph';
-import {fitted, Labels, percent, visible} from '../labels';
+import {fitted, Labels, percent, rowsText, stackText, visible} from '../labels';
 import {Rows} from '../layout';
 import {drawnBoxes, svgFile} from '../svg';
 import {NONE, treeOf} from '../tree';
@@ -188,4 +188,28 @@ test('texts are cut to what fits', () => {
   assert.equal(fitted('malloc', 2), '');
   assert.equal(visible('a\u202eb\nc'), 'a\ufffdb\ufffdc');
   assert.deepEqual([percent(1, 8), percent(1, 3000), percent(2, 0), percent(1, 50)], ['12.5 %', '0.033 %', '0 %', '2.00 %']);
+});
+
+test('rows and stacks are copied with exact amounts', () => {
+  const names = [{function: 'root'}, {function: 'a "b", c', module: 'm', file: '/x/a.c', line: 3}, {function: 'd'}];
+  const stacks: Stack[] = [
+    {frames: [1, 2], amounts: [2 ** 52 + 1, 3]},
+    {frames: [1], amounts: [5, 1]},
+  ];
+  const tree = treeOf(columnsOf(stacks, names), 'function', 0);
+  const graph = new TopDown(tree);
+  const labels = new Labels(graph);
+  const rows = (as: 'text' | 'CSV' | 'JSON'): string => rowsText(graph, labels, [1, 2], ['bytes', 'blocks'], as);
+  assert.equal(
+    rows('CSV'),
+    'depth,name,bytes,self bytes,blocks,self blocks\n' +
+      '1,"a ""b"", c",4503599627370502,5,4,1\n2,d,4503599627370497,4503599627370497,3,3\n',
+  );
+  assert.deepEqual(JSON.parse(rows('JSON'))[1], {
+    depth: 2, name: 'd', bytes: 2 ** 52 + 1, 'self bytes': 2 ** 52 + 1, blocks: 3, 'self blocks': 3,
+  });
+  assert.match(rows('text'), /^ *4503599627370502 +4    a "b", c\n/);
+  assert.equal(stackText(graph, 2), 'a "b", c (m /x/a.c:3)\nd\n');
+  const callers = BottomUp.ofTree(tree);
+  assert.equal(stackText(callers, callers.firstChild(callers.firstChild(0))), 'a "b", c (m /x/a.c:3)\nd\n');
 });

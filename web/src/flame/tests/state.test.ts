@@ -90,6 +90,25 @@ test('changes are made to functions before these are merged by modules', () => {
   assert.deepEqual(made([{kind: 'recursion', calls: 'all'}]), {'1': [1, 1], '1 3': [10, 1], '3': [100, 1]});
 });
 
+test('without a worker the page does the work', async () => {
+  const bytes = bytesOf(columnsOf(randomStacks(random(1), 7, 20_000, 12), NAMES));
+  const refused = (): Worker => {
+    throw new Error('refused by the policy');
+  };
+  // A worker whose program cannot be loaded says so after it was made.
+  const silent = (): Worker => {
+    const worker = {onerror: null as ((event: object) => void) | null, postMessage: () => {}};
+    queueMicrotask(() => worker.onerror!({message: '', preventDefault: () => {}}));
+    return worker as unknown as Worker;
+  };
+  for (const makeWorker of [refused, silent]) {
+    const workshop = new Workshop(makeWorker);
+    const head = await workshop.load(bytes);
+    const tree = await workshop.make('view', {by: 'function', transforms: [], width: 0});
+    assert.equal(tree?.total[0]![0], head.total[0]);
+  }
+});
+
 test('a worker makes the same trees, and leaves out what is outdated', async () => {
   const names: FrameName[] = [{function: 'root'}, ...Array.from({length: 6}, (_, at) => ({function: `f${at}`}))];
   const columns = columnsOf(randomStacks(random(1), 7, 20_000, 12), names);
