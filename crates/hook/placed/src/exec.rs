@@ -1,7 +1,8 @@
 //! Programs that the program executes: the recorder follows it there. And the exit of the program.
 //!
-//! The system calls execve and execveat of the C library are replaced by calls of [`THUNK`], and a
-//! call of it comes before exit_group.
+//! The system calls execve and execveat of the C library are replaced by calls of [`THUNK`], in a
+//! session that records mappings also those that change them ([`mappings`]), and a call of it comes
+//! before exit_group.
 //! Nothing is added to the environment: the recorder traces the process until it has executed the
 //! other program, and does there whatever is needed to record that.
 
@@ -17,13 +18,14 @@ use heapledger_recorder::follow::{Executor, follow, follow_from};
 use heapledger_recorder::hook::processes::{self, Exec};
 use heapledger_recorder::session;
 
+use crate::mappings;
 use crate::start::{heapledger_placed_starts, session_to_be_joined};
 
 /// The thunk to which the system call leads. It is not to be called otherwise.
 pub(crate) const THUNK: unsafe extern "C" fn() = thunk;
 
-/// Makes the system call whose number is in rax, execve or execveat, with the arguments that it has
-/// there, and returns its result. If it is exit_group, it is not made: the process is about to make
+/// Makes the system call whose number is in rax with the arguments that it has there, and returns
+/// its result. If it is exit_group, it is not made: the process is about to make
 /// it.
 /// Changes the registers that a system call changes, and no others; the stack may have any
 /// alignment, and the caller has left the red zone. Uses less than 512 bytes of it in a child of
@@ -54,7 +56,7 @@ unsafe extern "C" fn thunk() {
         "call {exec_stack}",
         "test rax, rax",
         "cmovnz rsp, rax",
-        "lea rdi, [rbp + 8]",
+        "mov rdi, rbp",
         "call {execute}",
         "movups xmm0, xmmword ptr [rbp - 128]",
         "movups xmm1, xmmword ptr [rbp - 112]",
@@ -86,14 +88,17 @@ extern "C" fn exec_stack(stack_pointer: usize) -> usize {
 
 /// A system call, as the thunk has pushed its registers.
 #[repr(C)]
-struct Call {
-    number: usize,
-    r10: usize,
-    r9: usize,
-    r8: usize,
-    rdx: usize,
-    rsi: usize,
-    rdi: usize,
+pub(crate) struct Call {
+    pub(crate) rbp: usize,
+    pub(crate) number: usize,
+    pub(crate) r10: usize,
+    pub(crate) r9: usize,
+    pub(crate) r8: usize,
+    pub(crate) rdx: usize,
+    pub(crate) rsi: usize,
+    pub(crate) rdi: usize,
+    /// The address in the stub to which the thunk returns.
+    pub(crate) return_address: usize,
 }
 
 /// A path that is made for the recorder: that of a file below an open directory.
@@ -152,10 +157,15 @@ unsafe extern "C" fn execute(registers: &Call) -> isize {
         exits();
         return 0;
     }
+    if mappings::is_one(registers.number) {
+        // SAFETY: `make` requires the registers of a call of the thunk that the program has yet to
+        // return from, and a call that it makes: this function's `# Safety`.
+        return unsafe { mappings::make(registers) };
+    }
     let mut made = Path { bytes: [0; PATH_MAX], length: 0 };
     let path = made.of(registers);
     let call = || {
-        let &Call { number, r10, r9, r8, rdx, rsi, rdi } = registers;
+        let &Call { number, r10, r9, r8, rdx, rsi, rdi, .. } = registers;
         // SAFETY: the program makes this call, with these arguments; if it succeeds, nothing of
         // this process is left. In a sandbox it is made as well.
         unsafe { arch::syscall(number, [rdi, rsi, rdx, r10, r8, r9]) }

@@ -18,6 +18,8 @@ mod exec;
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod later;
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
+mod mappings;
+#[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod memory;
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod start;

@@ -592,9 +592,11 @@ codes_with_recordings! { before {
     /// The recording has no resident snapshot
     NoSnapshots = 129 {
         cause: "It was made by an earlier version, with --no-resident, or from another tool's file; or every process ended \
-                within 50 ms without being read at its exit (docs/rss.md), or none could be read (HL0117).",
+                before there was time for one: in less than a quarter of a second, say (docs/rss.md); or none could be \
+                read (HL0117).",
         consequence: "Nothing in the file says where resident memory was. Its curve is in `heapledger timeline`.",
-        remedy: "Record again: `heapledger record -- COMMAND`. Of a program that runs: `heapledger rss PID`.",
+        remedy: "Record again: `heapledger record --resident-exit 10s -- COMMAND`, or `heapledger rss -- COMMAND`. Of a \
+                 program that runs: `heapledger rss PID`.",
     }
     /// A snapshot does not divide the live blocks
     NoSites = 130 {

@@ -138,7 +138,8 @@ impl Attachment {
             loaded = Some(found);
             Some(PlacedCode { thunk: Thunk::first(thunks?), exec: exec?, linker_event: linker_event? })
         };
-        let plan = redirection::plan_running(thread, image.length(), find_object.is_none(), choose);
+        let wants = (find_object.is_none(), crate::session::records_mappings(session));
+        let plan = redirection::plan_running(thread, image.length(), wants, choose);
         let (Some(plan), Some(loaded)) = (plan, loaded) else { return Err(AttachError::NotExamined { pid }) };
         if plan.parts.jumps.is_empty() {
             return Err(AttachError::NoAllocator { pid });

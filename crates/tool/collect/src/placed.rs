@@ -111,7 +111,7 @@ impl Placement<'_> {
             return Err(PlacementError::NoAllocator);
         }
         let entries_planned = parts.jumps.len();
-        redirection::add_exec(&mut parts, pid, exec);
+        redirection::add_exec(&mut parts, pid, exec, crate::session::records_mappings(self.session));
         // The code first: of a library without parameters nothing runs.
         let jumps = place_stubs(stop, &parts)?;
         let entries_redirected = jumps.iter().filter(|(index, _)| *index < entries_planned).count();

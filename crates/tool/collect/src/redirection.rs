@@ -196,26 +196,33 @@ pub(crate) struct Parts {
     pub(crate) allocator: AllocatorKind,
 }
 
-/// Adds stubs for the system call execve of a statically linked program, which lead to `exec`.
-/// Without room for them, or if the C library makes the call in another way, it is left alone.
-pub(crate) fn add_exec(parts: &mut Parts, pid: u32, exec: u64) {
+/// Adds stubs for the system call execve of a statically linked program, which lead to `exec`, for
+/// its exit and, `with_mappings`, for the calls that change mappings. Without room for them, or if
+/// the C library makes a call in another way, it is left alone.
+pub(crate) fn add_exec(parts: &mut Parts, pid: u32, exec: u64, with_mappings: bool) {
     let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let Some(mut mappings) = Mappings::of(pid) else { return };
     for region in &parts.regions {
         mappings.take(region.address, region.length);
     }
-    add_exec_in(parts, pid, exec, &mut mappings, |path| path == executable);
+    add_exec_in(parts, pid, (exec, with_mappings), &mut mappings, |path| path == executable);
 }
 
 /// Adds such stubs for the modules with these paths.
-fn add_exec_in(parts: &mut Parts, pid: u32, exec: u64, mappings: &mut Mappings, is_wanted: impl Fn(&Path) -> bool) {
+fn add_exec_in(
+    parts: &mut Parts,
+    pid: u32,
+    (exec, with_mappings): (u64, bool),
+    mappings: &mut Mappings,
+    is_wanted: impl Fn(&Path) -> bool,
+) {
     let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     for module in mappings.modules().into_iter().filter(|module| is_wanted(&module.path)) {
         // The file's code, not the memory's, where a recorder that was killed has left its jumps.
         let Some((file, _)) = file_of(pid, &module, module.path == executable) else { continue };
         let mut code = vec![0; (module.end - module.start).min(CODE_MAX) as usize];
         let read = fs::File::open(file).and_then(|file| read_up_to(&file, &mut code, module.offset));
-        let sites = exec::sites(&code, module.start);
+        let sites = exec::sites(&code, module.start, with_mappings);
         if read.is_err() || sites.is_empty() || parts.regions.len() == REGIONS_MAX {
             continue;
         }
@@ -325,7 +332,7 @@ pub(crate) struct RunningPlan {
 pub(crate) fn plan_running(
     pid: u32,
     library_length: u64,
-    lists_all: bool,
+    (lists_all, with_mappings): (bool, bool),
     choose: impl FnOnce(u64) -> Option<PlacedCode>,
 ) -> Option<RunningPlan> {
     let (mut mappings, modules) = modules_of(pid, Linking::Running)?;
@@ -337,7 +344,8 @@ pub(crate) fn plan_running(
     let entries_planned = parts.jumps.len();
     if entries_planned != 0 {
         let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        add_exec_in(&mut parts, pid, exec, &mut mappings, |path| path == executable || is_c_library(path));
+        let is_wanted = |path: &Path| path == executable || is_c_library(path);
+        add_exec_in(&mut parts, pid, (exec, with_mappings), &mut mappings, is_wanted);
         linker::add_event(&mut parts, pid, linker_event, &mut mappings);
     }
     Some(RunningPlan { entries_planned, parts, modules: placed_modules(pid, &mappings, lists_all) })

@@ -101,6 +101,12 @@ impl Session {
     }
 }
 
+/// True if the session with this [address](Session::to_environment) records mappings.
+pub(crate) fn records_mappings(environment: &std::ffi::OsStr) -> bool {
+    let bytes = environment.as_bytes();
+    bytes.strip_suffix(WAITS_SUFFIX.as_bytes()).unwrap_or(bytes).ends_with(MAPPINGS_SUFFIX.as_bytes())
+}
+
 /// The properties of a session that programs learn from their environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wants {

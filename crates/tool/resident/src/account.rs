@@ -323,14 +323,14 @@ impl PartPlaces {
 }
 
 /// Reads a text file of `/proc/PID`.
-fn read_text(process: u32, name: &'static str) -> Result<String, ResidentError> {
+pub(crate) fn read_text(process: u32, name: &'static str) -> Result<String, ResidentError> {
     let bytes = fs::read(format!("/proc/{process}/{name}")).map_err(|error| ResidentError::of(process, name, error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl ResidentError {
     /// Returns the error for a file of `/proc/PID` that cannot be read.
-    fn of(process: u32, file: &'static str, source: io::Error) -> ResidentError {
+    pub(crate) fn of(process: u32, file: &'static str, source: io::Error) -> ResidentError {
         let is = |errno: Errno| source.raw_os_error() == Some(errno.raw_os_error());
         // The kernel has no `smaps` if it was built without CONFIG_PROC_PAGE_MONITOR.
         let is_there = fs::exists(format!("/proc/{process}")).unwrap_or(false);

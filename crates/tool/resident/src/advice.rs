@@ -7,8 +7,8 @@ use crate::allocators::Allocator;
 use crate::glibc::{GlibcArena, Piece};
 
 /// The least bytes that advice is given for: this many, and this percentage of resident memory.
-const BYTES_MIN: u64 = 1 << 20;
-const RESIDENT_PERCENT: u64 = 5;
+pub(crate) const BYTES_MIN: u64 = 1 << 20;
+pub(crate) const RESIDENT_PERCENT: u64 = 5;
 /// The number of arenas that advice would leave to the threads: fewer cost time if many threads
 /// allocate at once.
 const ARENAS_LEFT: usize = 2;
@@ -67,6 +67,17 @@ pub enum ResidentFinding {
         /// The memory of its heap.
         heap: u64,
     },
+    /// Doing without mappings of private memory that nobody touches.
+    Idle {
+        /// The time for which they were watched.
+        milliseconds: u64,
+        /// The number of mappings.
+        mappings: u64,
+        /// The address of the one with the most untouched memory.
+        largest: u64,
+        /// The untouched memory of that one.
+        largest_idle: u64,
+    },
 }
 
 impl ResidentFinding {
@@ -78,6 +89,7 @@ impl ResidentFinding {
             ResidentFinding::ThreadCaches { .. } => "thread-caches",
             ResidentFinding::HugePages(_) => "huge-pages",
             ResidentFinding::FreePages { .. } => "free-pages",
+            ResidentFinding::Idle { .. } => "idle",
         }
     }
 }

@@ -35,6 +35,9 @@ pub struct Amounts {
     pub shared_dirty: u64,
     /// Resident memory of this process alone that was written to.
     pub private_dirty: u64,
+    /// Resident memory whose pages are marked as touched: since they were made, or since the marks
+    /// were cleared.
+    pub referenced: u64,
     /// Resident memory that belongs to no file, copies of file pages included.
     pub anonymous: u64,
     /// The part of `anonymous` that is in huge pages.
@@ -53,6 +56,7 @@ impl Amounts {
             "Shared_Clean" => &mut self.shared_clean,
             "Shared_Dirty" => &mut self.shared_dirty,
             "Private_Dirty" => &mut self.private_dirty,
+            "Referenced" => &mut self.referenced,
             "Anonymous" => &mut self.anonymous,
             "AnonHugePages" => &mut self.anonymous_huge,
             "Swap" => &mut self.swapped,
@@ -68,6 +72,7 @@ impl Amounts {
         self.shared_clean = self.shared_clean.saturating_add(other.shared_clean);
         self.shared_dirty = self.shared_dirty.saturating_add(other.shared_dirty);
         self.private_dirty = self.private_dirty.saturating_add(other.private_dirty);
+        self.referenced = self.referenced.saturating_add(other.referenced);
         self.anonymous = self.anonymous.saturating_add(other.anonymous);
         self.anonymous_huge = self.anonymous_huge.saturating_add(other.anonymous_huge);
         self.swapped = self.swapped.saturating_add(other.swapped);

@@ -133,8 +133,8 @@ pub(crate) struct Record {
     ///
     /// Each with its stack and thread, those of the allocator too. What code maps that makes
     /// system calls itself, as the dynamic linker does, is found in /proc/PID/maps and has no
-    /// stack. In programs that are statically linked or for musl, all mappings are found so
-    /// (docs/mappings.md). Programs that are attached to are recorded without mappings.
+    /// stack. In programs for musl that are linked dynamically, all mappings are found so
+    /// (docs/mappings.md).
     #[arg(long, verbatim_doc_comment, conflicts_with = "aggregate")]
     pub(crate) mappings: bool,
 
@@ -181,8 +181,7 @@ pub(crate) struct Record {
 
     /// Record the process of this id, which runs already, as `heapledger attach` does
     #[arg(short, long, value_name = "PID")]
-    #[arg(conflicts_with_all = ["wait", "start_after", "start_paused", "rotate", "verify_stacks", "hook", "allocator", "phc",
-        "mappings"])]
+    #[arg(conflicts_with_all = ["wait", "start_after", "start_paused", "rotate", "verify_stacks", "hook", "allocator", "phc"])]
     pub(crate) pid: Option<String>,
 
     /// The program and its arguments

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -9,7 +10,7 @@ use heapledger_analysis::{Moment, ProcessPattern};
 
 use super::common::{Named, Symbols};
 use crate::args::By;
-use crate::args::values::{moment, number, process};
+use crate::args::values::{duration, moment, number, process};
 
 /// Show where the resident memory of a program is: every page of it
 ///
@@ -23,6 +24,7 @@ use crate::args::values::{moment, number, process};
 ///     $ heapledger rss 4711
 ///     $ heapledger rss $(pidof redis-server) --rows 0
 ///     $ heapledger rss 4711 --json | jq .glibc.arenas
+///     $ heapledger rss 4711 --idle 10s      also: what it does not touch
 ///     $ heapledger rss heapledger.server.4711.hl --by type
 ///     $ heapledger rss -- ./server --port 8080
 ///
@@ -60,6 +62,12 @@ pub(crate) struct Rss {
     /// with the most resident memory]
     #[arg(short, long = "process", value_name = "PROCESS", value_parser = process, help_heading = "What to show")]
     pub(crate) processes: Vec<ProcessPattern>,
+
+    /// Also show the memory that the process does not touch for this long, such as 10s
+    ///
+    /// Takes a PID. The marks of touched pages are cleared, and looked at after that time.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "What to show")]
+    pub(crate) idle: Option<Duration>,
 
     /// The most files, and the most names of private memory, to show; 0 for all. JSON has all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 8, value_parser = number)]

@@ -80,6 +80,10 @@ pub(crate) struct RunningOptions {
     #[arg(long, conflicts_with = "aggregate")]
     pub(crate) usable: bool,
 
+    /// Record what is mapped, and the calls that change it: see docs/mappings.md
+    #[arg(long, conflicts_with = "aggregate")]
+    pub(crate) mappings: bool,
+
     #[command(flatten)]
     pub(crate) resident: ResidentOptions,
 

@@ -72,11 +72,12 @@ pub(crate) fn start(arguments: &Start, out: &mut Output) -> Result<()> {
 
 /// True if there are options that only a recording which begins can have.
 fn begins_recording(arguments: &Start) -> bool {
-    let RunningOptions { output, force, duration, sample, aggregate, usable, stacks, on_full, .. } = &arguments.options;
+    let RunningOptions { output, force, duration, sample, aggregate, usable, mappings, stacks, on_full, .. } =
+        &arguments.options;
     output.is_some()
         || duration.is_some()
         || sample.is_some()
-        || [*force, arguments.sandboxed, *aggregate, *usable].contains(&true)
+        || [*force, arguments.sandboxed, *aggregate, *usable, *mappings].contains(&true)
         || !matches!(stacks, Stacks::Mixed)
         || !matches!(on_full, OnFull::Wait)
 }

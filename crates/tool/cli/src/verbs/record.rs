@@ -107,6 +107,7 @@ fn running_options(arguments: &Record) -> RunningOptions {
         sample: arguments.sample,
         aggregate: arguments.aggregate,
         usable: arguments.usable,
+        mappings: arguments.mappings,
         resident: arguments.resident,
         stacks: arguments.stacks,
         on_full: arguments.on_full,

@@ -8,7 +8,8 @@ use std::error::Error;
 
 use heapledger_report_format::{Row, Tree};
 use heapledger_resident::{
-    Allocator, HeapOwner, PageSum, PageUse, PartGroup, PartKind, ResidentError, ResidentMemory, ResidentPart,
+    Allocator, HeapOwner, IdleMapping, IdleMemory, PageSum, PageUse, PartGroup, PartKind, ResidentError,
+    ResidentMemory, ResidentPart,
 };
 
 pub(crate) use self::json::RssJson;
@@ -29,6 +30,10 @@ pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
         let what = format_args!("{process} is a process, and --process selects one of a recording");
         return Err(Failure::new(Exit::Usage, what).hint(format_args!("heapledger rss {process}")));
     }
+    if arguments.idle.is_some() && (arguments.process().is_none() || arguments.by.is_some() || arguments.at.is_some()) {
+        let what = "--idle takes the number of a process, and neither --by nor --at";
+        return Err(Failure::new(Exit::Usage, what).hint("heapledger rss PID --idle 10s"));
+    }
     match arguments.process() {
         Some(process) if arguments.by.is_none() && arguments.at.is_none() => {
             running(arguments, process, out)?;
@@ -43,6 +48,9 @@ pub(crate) fn run(arguments: &Rss, out: &mut Output) -> Result<()> {
 
 /// Shows a process that runs.
 fn running(arguments: &Rss, process: u32, out: &mut Output) -> Result<()> {
+    // Before the heap is read, which touches its pages.
+    let idle = arguments.idle.map(|time| IdleMemory::watch(process, time)).transpose();
+    let idle = idle.map_err(|error| failure("rss", error))?;
     let memory = ResidentMemory::of_process(process).map_err(|error| failure("rss", error))?;
     if let Some(path) = &arguments.output {
         out.direct(path, arguments.force, &[])?;
@@ -54,9 +62,9 @@ fn running(arguments: &Rss, process: u32, out: &mut Output) -> Result<()> {
         warn(Code::ZeroesUnknown, format_args!("{what}, so that the parts may be more than the whole"));
     }
     if arguments.json {
-        return out.document(&RssJson::new(process, &memory), Form::Json);
+        return out.document(&RssJson::new(process, &memory, idle.as_ref()), Form::Json);
     }
-    print(process, &memory, limit(arguments.rows), out)
+    print(process, &memory, idle.as_ref(), limit(arguments.rows), out)
 }
 
 /// Warns of parts of the heap that could not be walked.
@@ -209,14 +217,24 @@ fn knows_caches_of(memory: &ResidentMemory, name: &str) -> bool {
     memory.allocators.iter().any(|heap| heap.allocator.name() == name && heap.caches > 0)
 }
 
-fn print(process: u32, memory: &ResidentMemory, shown: usize, out: &mut Output) -> Result<()> {
+fn print(
+    process: u32,
+    memory: &ResidentMemory,
+    idle: Option<&IdleMemory>,
+    shown: usize,
+    out: &mut Output,
+) -> Result<()> {
     let whole = memory.kernel.resident;
     let name = &memory.command;
     let (resident, mapped) = (bytes(whole), bytes(memory.mapped));
     out.title(format_args!("process {process} ({name}): {resident} resident of {mapped} mapped"))?;
     out.line(format_args!("read in {}; the process was not stopped", duration(memory.duration)))?;
     out.line("")?;
-    print_parts(memory, &[], shown, out)
+    print_parts(memory, &[], shown, out)?;
+    if let Some(idle) = idle {
+        print_idle(idle, shown, out)?;
+    }
+    advice::print(memory, idle, out)
 }
 
 /// Prints the parts. `live` has the resident bytes of live blocks in each part, if they are known.
@@ -276,7 +294,27 @@ fn print_parts(memory: &ResidentMemory, live: &[u64], shown: usize, out: &mut Ou
         bytes(amounts.huge_tlb),
         bytes(memory.reserved),
     ))?;
-    advice::print(memory, out)
+    Ok(())
+}
+
+/// Prints the mappings whose pages were not touched.
+fn print_idle(idle: &IdleMemory, shown: usize, out: &mut Output) -> Result<()> {
+    out.line("")?;
+    let mut table = Tree::new(["untouched", "share", "resident"]);
+    let cells = |untouched: u64, resident: u64| [bytes(untouched), percent(untouched, idle.resident), bytes(resident)];
+    let title = format!("not touched in {}", duration(idle.duration));
+    table.push(0, Row::new(title).cells(cells(idle.idle, idle.resident)));
+    let (rows, more) = idle.mappings.split_at(shown.min(idle.mappings.len()));
+    for IdleMapping { start, name, resident, idle, .. } in rows {
+        let name = if name.is_empty() { "private memory" } else { name };
+        table.push(1, Row::new(name).note(format!("at {start:#x}")).cells(cells(*idle, *resident)));
+    }
+    if !more.is_empty() {
+        let sum = |of: fn(&IdleMapping) -> u64| more.iter().map(of).fold(0, u64::saturating_add);
+        let text = format!("and {} more: -n 0 shows them", count(more.len() as u64));
+        table.push(1, Row::new(text).cells(cells(sum(|mapping| mapping.idle), sum(|mapping| mapping.resident))));
+    }
+    Ok(out.tree(&table)?)
 }
 
 /// Prints the pages of glibc's heap that few bytes keep, if there are any.

@@ -87,6 +87,7 @@ pub(crate) fn options(command: Vec<OsString>, arguments: &RunningOptions) -> Rec
     options.sample_every = arguments.sample;
     options.totals_only = arguments.aggregate;
     options.usable_sizes = arguments.usable;
+    options.mappings = arguments.mappings;
     options.resident = resident(&arguments.resident);
     options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
     options.stacks = match arguments.stacks {

@@ -1,8 +1,10 @@
 //! Mappings over time: `record --mappings`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 
 use heapledger_core::Bytes;
 use heapledger_recording::{
@@ -10,7 +12,9 @@ use heapledger_recording::{
     Protection, Recording,
 };
 
-use crate::harness::{Job, Scratch, exited, installed, number, skipped};
+use crate::harness::{
+    Build, HEAPLEDGER, Job, Scratch, build, exited, heapledger, installed, number, skipped, wait_until,
+};
 
 /// The rows of an image.
 fn rows(recording: &Recording<'_>, image: ImageId) -> Vec<MappingEvent> {
@@ -122,6 +126,78 @@ fn a_storm_of_threads_and_signals_leaves_what_it_says() {
     let of_program = rows.iter().filter(|row| row.call == MappingCall::Mmap && row.bytes.0 == 4 * 4096);
     let made: u64 = of_program.filter(|row| matches!(row.change, MappingChange::Mapped { .. })).count() as u64;
     assert!(made > 8 * 8, "{made}");
+}
+
+/// The same in a statically linked program, whose system calls themselves are redirected.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_storm_in_a_static_program() {
+    let scratch = Scratch::new();
+    let program = build("maps_memory", Build::Static);
+    let job = Job::new([program.as_os_str(), "storm".as_ref(), "2000".as_ref()]);
+    let (file, printed) = recorded(&scratch, job);
+    let recording = Recording::open(&file).unwrap();
+    let rows = rows(&recording, ImageId(0));
+    assert_has(&mapped(&rows), &printed);
+    let seen: Vec<&MappingEvent> = rows.iter().filter(|row| row.call != MappingCall::Unseen).collect();
+    assert!(seen.len() > 8 * 2000, "{} of {}", seen.len(), rows.len());
+    let tree = recording.stack_tree(ImageId(0), &mut heapledger_recording::NodeCache::default());
+    let shallow = seen.iter().filter(|row| tree.frames(row.stack).count() < 3).count();
+    assert!(shallow * 100 < seen.len(), "{shallow} of {} have no stack", seen.len());
+}
+
+/// A program that runs: what is mapped comes first, then the calls with their stacks. In the end,
+/// all is as before.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_python_program_that_is_attached_to() {
+    if installed("python3").is_none() {
+        return skipped("python3 is not installed");
+    }
+    let scratch = Scratch::new();
+    let script = "import mmap, sys\n\
+        before = mmap.mmap(-1, 5 << 20)\n\
+        print('ready', flush=True)\n\
+        sys.stdin.readline()\n\
+        kept = [mmap.mmap(-1, 3 << 20) for _ in range(4)]\n\
+        gone = mmap.mmap(-1, 7 << 20)\n\
+        gone.close()\n\
+        print('did', flush=True)\n\
+        sys.stdin.readline()\n";
+    let mut command = Command::new("python3");
+    let mut running = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = running.stdin.take().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let pid = running.id().to_string();
+    let file = scratch.file("attached.hl");
+    let words = [HEAPLEDGER, "attach", &pid, "--mappings", "-o"].map(OsStr::new);
+    let recorder = Job::new(words.into_iter().chain([file.as_os_str()])).start_bare();
+    wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
+    writeln!(input, "go").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "did");
+    assert_eq!(heapledger(["stop", &*pid]).status, exited(0));
+    let outcome = recorder.outcome();
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    drop(input);
+    assert_eq!(running.wait().unwrap(), exited(0));
+
+    let bytes = fs::read(&file).unwrap();
+    let recording = Recording::open(&bytes).unwrap();
+    let rows = rows(&recording, ImageId(0));
+    let mapped = |bytes: u64, call| {
+        let is_one = |row: &&MappingEvent| matches!(row.change, MappingChange::Mapped { .. }) && row.bytes.0 == bytes;
+        rows.iter().filter(is_one).filter(|row| row.call == call).count()
+    };
+    assert_eq!(mapped(3 << 20, MappingCall::Mmap), 4, "{rows:?}");
+    assert_eq!(mapped(7 << 20, MappingCall::Mmap), 1, "{rows:?}");
+    let unmapped = rows.iter().any(|row| row.call == MappingCall::Munmap && row.bytes.0 == 7 << 20);
+    assert!(unmapped, "{rows:?}");
+    // Before the recording, nobody saw the call.
+    let found: u64 = rows.iter().filter(|row| row.call == MappingCall::Unseen).map(|row| row.bytes.0).sum();
+    assert!(found > 5 << 20, "{rows:?}");
+    let answer = heapledger(["top", file.to_str().unwrap(), "--mappings", "--at", "end", "--by", "function", "--json"]);
+    assert!(answer.text().contains("new_mmap_object"), "{}", answer.text());
 }
 
 /// A signal handler that changes a mapping in the middle of an event of its thread: neither loses

@@ -105,6 +105,31 @@ fn jemalloc_gives_free_pages_back() {
     small.end();
 }
 
+/// A mapping that is never touched again, beside a heap that is.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn memory_that_nobody_touches_is_not_needed() {
+    let wasteful = begin(&["idle"], &[]);
+    let pid = wasteful.child.id().to_string();
+    // The thread that touches the heap may have to wait for a processor.
+    let mut before = Value::Null;
+    wait_until("the heap is touched", || {
+        before = crate::documents::read(&heapledger(["rss", &pid, "--idle", "300ms", "--json"]).stdout);
+        let heap = before["idle"]["rows"].as_array().unwrap().iter().find(|row| row["name"] == "[heap]");
+        heap.is_none_or(|heap| number(heap, "bytes_idle") < number(heap, "bytes_resident") / 2)
+    });
+    let small = begin(&["idle", "off"], &[]);
+    expect_kept(promised(&before, "idle"), &before, &small.ask(), 5);
+    let evidence = before["advice"].as_array().unwrap().iter().find(|advice| advice["rule"] == "idle").unwrap();
+    assert_eq!(number(&evidence["evidence"], "mappings"), 1, "{before:#}");
+    let text = heapledger(["rss", &pid, "--idle", "100ms"]).text();
+    assert!(text.contains("not touched in ") && text.contains("idle, ") && text.contains("at 0x"), "{text}");
+    let refused = heapledger(["rss", "--idle", "1s"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("hint: heapledger rss PID --idle"), "{refused:?}");
+    wasteful.end();
+    small.end();
+}
+
 /// A recording has the owners of blocks.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]

@@ -313,9 +313,9 @@ impl Mappings {
     /// the range. The end of the move itself comes before them: nobody can have used the new
     /// addresses before that, and what was done to whatever was there before has been applied.
     ///
-    /// Threads move ranges one at a time (`preload/src/mappings/moves.rs`). Only a signal handler
-    /// moves another range in the middle of a move. The end of one waits for the other if it has
-    /// got addresses that the other has left.
+    /// Threads move ranges one at a time (`recorder/src/hook/mappings/moves.rs`). Only a signal
+    /// handler moves another range in the middle of a move. The end of one waits for the other if
+    /// it has got addresses that the other has left.
     fn apply_or_wait(&mut self, call: &Call) -> bool {
         let key = (call.thread, call.arguments[1]);
         let is_end = call.call.plain() == MapCall::Mremap && call.step != MapStep::Begins;

@@ -1,4 +1,5 @@
-//! The system calls execve, execveat and exit_group of a C library, and the stubs for them.
+//! The system calls execve, execveat and exit_group of a C library, in a session that records
+//! mappings also those that change them, and the stubs for them.
 //!
 //! C libraries make them by two instructions, `mov eax, NUMBER; syscall`. The first one has five
 //! bytes: a jump takes its place. glibc's `_exit` begins with `mov esi, 231; mov edx, 60`, the
@@ -10,7 +11,7 @@
 //!            jmp behind the system call
 //! ```
 //!
-//! The thunk makes the calls of execve and execveat. Of exit_group, it is only notified: the stub
+//! The thunk makes the calls. Of exit_group, it is only notified: the stub
 //! has the replaced instruction before the jump, which leads behind that.
 
 use heapledger_wire::redirection::Jump;
@@ -27,8 +28,10 @@ const EXITS: [Call; 2] = [[0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05], [0xbe, 0xe7, 0, 0, 
 const SET_EXIT: [u8; SET_NUMBER] = [0xb8, 0xe7, 0, 0, 0];
 /// The most bytes of a stub.
 const STUB_MAX: usize = 34;
-/// The most system calls that are replaced: a C library has three or four.
-const SITES_MAX: usize = 64;
+/// The numbers of mmap, mprotect, munmap, brk, mremap, madvise, shmat and shmdt.
+const MAPPING_CALLS: [u8; 8] = [9, 10, 11, 12, 25, 28, 30, 67];
+/// The most system calls that are replaced: glibc has three or four, and 40 that change mappings.
+const SITES_MAX: usize = 512;
 
 /// A system call in code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +40,17 @@ pub(super) struct Site {
     call: Call,
 }
 
-/// Returns the system calls in code that begins at an address.
-pub(super) fn sites(code: &[u8], start: u64) -> Vec<Site> {
+/// True for the instructions of a system call that changes mappings.
+fn changes_mappings(bytes: &[u8]) -> bool {
+    matches!(bytes, [0xb8, number, 0, 0, 0, 0x0f, 0x05] if MAPPING_CALLS.contains(number))
+}
+
+/// Returns the system calls in code that begins at an address; those that change mappings only
+/// `with_mappings`.
+pub(super) fn sites(code: &[u8], start: u64, with_mappings: bool) -> Vec<Site> {
     let calls = code.windows(size_of::<Call>()).enumerate().filter_map(|(offset, bytes)| {
-        let call = CALLS.into_iter().chain(EXITS).find(|call| bytes == call)?;
+        let known = CALLS.into_iter().chain(EXITS).find(|call| bytes == call);
+        let call = known.or_else(|| bytes.try_into().ok().filter(|_| with_mappings && changes_mappings(bytes)))?;
         Some(Site { address: start + offset as u64, call })
     });
     calls.take(SITES_MAX).collect()

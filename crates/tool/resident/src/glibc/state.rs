@@ -28,6 +28,14 @@ const HEAP_INFO_SIZES: [u64; 2] = [0x30, 0x20];
 /// The most arenas and heaps of an arena that are read.
 const ARENAS_MAX: usize = 1 << 16;
 const HEAPS_MAX: usize = 1 << 16;
+/// The least size of a chunk, and the number of chunks in a row by which the first one is known.
+const SIZE_MIN: u64 = 0x20;
+const ROW: u32 = 2;
+/// The size words of the chunk with a thread's cache at the beginning of a heap: since 2.30, and
+/// before.
+const CACHE_WORDS: [u64; 2] = [0x291, 0x251];
+/// The most bytes that are in front of the first chunk of a brk heap.
+const FRONT_MAX: u64 = 4 * PAGE;
 /// The most addresses that a brk heap is taken to have.
 const BRK_MAX: u64 = 1 << 40;
 /// The most bytes that are searched for descriptions.
@@ -73,6 +81,24 @@ pub(super) fn find(
         }
     }
     states
+}
+
+/// True if chunks lie in a row from an address on: some, or all up to the end.
+fn is_row(reader: &mut WordReader<'_>, start: u64, end: u64) -> bool {
+    let mut at = start;
+    for _ in 0..ROW {
+        let Some(size) = reader.word(at + 8).map(|word| word & !7).filter(|&size| size >= SIZE_MIN) else {
+            return false;
+        };
+        at = at.saturating_add(size);
+        if size % 16 != 0 || at > end {
+            return false;
+        }
+        if at == end {
+            break;
+        }
+    }
+    true
 }
 
 /// True if the words behind the address of `top` are bins, of which most are empty.
@@ -142,10 +168,15 @@ impl ArenaState {
         let size = reader.word(self.top.wrapping_add(8)).unwrap_or(0) & !7;
         let end = self.top.checked_add(size).filter(|end| size > 0 && *end <= brk.end && brk.contains(&self.top));
         // Behind the program's last page, which the break may share, the heap begins with a chunk:
-        // in front of it are zeroes.
-        let starts = (brk.start..brk.start + PAGE).step_by(16);
-        let mut starts = starts.filter(|start| start % 16 == 0);
-        let start = starts.find(|start| reader.word(start + 8).is_some_and(|size| size & !7 >= 0x20))?;
+        // in front of it are zeroes or, in a statically linked program, the thread-local storage of
+        // the first thread.
+        let starts = (brk.start..brk.start + FRONT_MAX).step_by(16).filter(|start| start % 16 == 0);
+        // The first chunk is the cache of the first thread, if it has one.
+        let last = end.map_or(brk.end, |_| self.top);
+        let is_cache = |word: Option<u64>| word.is_some_and(|word| CACHE_WORDS.contains(&word));
+        let first = starts.clone().find(|&at| is_cache(reader.word(at + 8)) || is_row(reader, at, last));
+        let has_size = |start: &u64| reader.word(start + 8).is_some_and(|size| size & !7 >= SIZE_MIN);
+        let start = first.or_else(|| starts.take(PAGE as usize / 16).find(has_size))?;
         // A heap that has grown since is walked as far as its pages are known.
         let (end, top) = end.map_or((brk.end, None), |end| (end, Some(self.top)));
         Some(Extent { range: start..end, first: start, top, is_brk: true })

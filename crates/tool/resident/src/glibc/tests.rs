@@ -99,6 +99,21 @@ fn filled(heap: &GlibcHeap, memory: &Imitation) -> u64 {
     heap.fills.iter().flat_map(pages).map(|(_, fill)| u64::from(fill.used)).sum()
 }
 
+/// In a statically linked program, the break has moved for that before the first allocation.
+#[test]
+fn thread_local_storage_in_front_of_the_heap() {
+    let Example { mut memory, .. } = example();
+    memory.write(BRK - 0x350 + 8, [MAIN + 96, 0x1_0000, 0x7fff_0000]);
+    memory.write(BRK - 0x200 + 8, [0x21]);
+    memory.pages = PresentPages::default();
+    let ranges = [BRK - 0x1000..BRK_END, HEAP..HEAP + HEAP_SIZE, MAIN..MAIN + 0x2000, MMAP..MMAP + 0x3000];
+    ranges.into_iter().for_each(|range| memory.pages.push(range));
+    let places = Places { brk: BRK - 0x1000..BRK_END, ..places() };
+    let heap = GlibcHeap::read(&memory, &memory.pages, &places, &mut Duration::default()).expect("a heap");
+    let main = &heap.arenas[0];
+    assert_eq!((main.system_bytes(), main.unread.bytes, main.used.chunks), (BRK_END - BRK, 0, 2), "{main:?}");
+}
+
 #[test]
 fn each_chunk_is_what_it_is() {
     let heap = read(&example().memory).expect("a heap");

@@ -1,11 +1,13 @@
 //! Advice on the resident memory of a process: sentences, and what to try.
 
-use heapledger_resident::{Allocator, HugePages, Piece, ResidentAdvice, ResidentFinding, ResidentMemory};
+use std::time::Duration;
+
+use heapledger_resident::{Allocator, HugePages, IdleMemory, Piece, ResidentAdvice, ResidentFinding, ResidentMemory};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::format::{bytes, count, counted, percent, wrapped};
+use crate::format::{bytes, count, counted, duration, percent, wrapped};
 use crate::output::Output;
 
 /// The width of the text, in columns.
@@ -28,13 +30,16 @@ pub(super) struct AdviceJson {
 }
 
 /// Returns the advice, in descending order of bytes.
-pub(super) fn document(memory: &ResidentMemory) -> Vec<AdviceJson> {
-    memory.advice().iter().map(describe).collect()
+pub(super) fn document(memory: &ResidentMemory, idle: Option<&IdleMemory>) -> Vec<AdviceJson> {
+    let mut advice = memory.advice();
+    advice.extend(idle.and_then(IdleMemory::advice));
+    advice.sort_by_key(|advice| std::cmp::Reverse(advice.bytes));
+    advice.iter().map(describe).collect()
 }
 
 /// Prints the advice, if there is any.
-pub(super) fn print(memory: &ResidentMemory, out: &mut Output) -> Result<()> {
-    let advice = document(memory);
+pub(super) fn print(memory: &ResidentMemory, idle: Option<&IdleMemory>, out: &mut Output) -> Result<()> {
+    let advice = document(memory, idle);
     if advice.is_empty() {
         return Ok(());
     }
@@ -69,6 +74,9 @@ fn describe(advice: &ResidentAdvice) -> AdviceJson {
         ResidentFinding::ThreadCaches { caches, cached } => thread_caches(&would, caches, cached),
         ResidentFinding::HugePages(huge) => huge_pages(&would, huge),
         ResidentFinding::FreePages { allocator, free, heap } => free_pages(allocator, free, heap),
+        ResidentFinding::Idle { milliseconds, mappings, largest, largest_idle } => {
+            untouched(&would, milliseconds, mappings, (largest, largest_idle))
+        }
         _ => (String::new(), String::new(), Value::Null),
     };
     AdviceJson { rule: advice.finding.rule(), bytes: advice.bytes, sentence, attempt, evidence }
@@ -165,6 +173,25 @@ fn free_pages(allocator: Allocator, [kept, lazy]: [Piece; 2], heap: u64) -> Desc
         "bytes_lazy": lazy.resident,
     });
     (sentence, how_to_give_back(allocator).to_owned(), evidence)
+}
+
+fn untouched(would: &str, milliseconds: u64, mappings: u64, (largest, bytes_of_it): (u64, u64)) -> Description {
+    let sentence = format!(
+        "{would} of private memory in {} were not touched in {}. The largest has {} of it, at {largest:#x}. If that \
+         is so for longer, the program does not need them.",
+        counted(mappings, "mapping", "mappings"),
+        duration(Duration::from_millis(milliseconds)),
+        bytes(bytes_of_it),
+    );
+    let attempt = "find who maps it (heapledger record --mappings, top --mappings), and unmap it or map it when it \
+                   is needed; with swap, madvise(MADV_PAGEOUT)";
+    let evidence = json!({
+        "seconds": milliseconds as f64 / 1e3,
+        "mappings": mappings,
+        "largest": format!("{largest:#x}"),
+        "bytes_largest": bytes_of_it,
+    });
+    (sentence, attempt.to_owned(), evidence)
 }
 
 /// Returns the settings by which an allocator gives free pages back.

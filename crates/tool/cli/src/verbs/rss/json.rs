@@ -1,6 +1,8 @@
 //! The document of `rss --json`.
 
-use heapledger_resident::{AllocatorHeap, GlibcArena, GlibcHeap, Piece, ResidentMemory, ResidentPart};
+use heapledger_resident::{
+    AllocatorHeap, GlibcArena, GlibcHeap, IdleMapping, IdleMemory, Piece, ResidentMemory, ResidentPart,
+};
 use serde::Serialize;
 
 use super::advice::{self, AdviceJson};
@@ -53,8 +55,41 @@ pub(crate) struct RssJson {
     allocators: Vec<AllocatorJson>,
     /// The allocators that the program has, but whose heap was not found.
     allocators_unread: Vec<&'static str>,
+    /// The memory that was not touched for a while: with `--idle`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle: Option<IdleJson>,
     /// The changes that would make less memory resident, in descending order of bytes.
     advice: Vec<AdviceJson>,
+}
+
+/// The memory that the process did not touch for a while.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct IdleJson {
+    /// The time for which it was watched.
+    seconds: f64,
+    /// All resident memory at the end of that.
+    bytes_resident: u64,
+    /// The part of it that was not touched.
+    bytes_idle: u64,
+    /// The mappings with such memory, those with the most first.
+    rows: Vec<IdleMappingJson>,
+}
+
+/// A mapping with memory that was not touched.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct IdleMappingJson {
+    /// The first address; hexadecimal.
+    start: String,
+    /// One past the last address; hexadecimal.
+    end: String,
+    /// The path of the file, or a name such as `[heap]`; empty if it has none.
+    name: String,
+    /// True for memory of this process alone that belongs to no file.
+    private: bool,
+    bytes_resident: u64,
+    bytes_idle: u64,
 }
 
 /// A part of resident memory.
@@ -157,7 +192,7 @@ impl Document for RssJson {
 }
 
 impl RssJson {
-    pub(crate) fn new(process: u32, memory: &ResidentMemory) -> RssJson {
+    pub(crate) fn new(process: u32, memory: &ResidentMemory, idle: Option<&IdleMemory>) -> RssJson {
         RssJson {
             process,
             command: memory.command.clone(),
@@ -182,8 +217,26 @@ impl RssJson {
             glibc: memory.glibc.as_ref().map(heap),
             allocators: memory.allocators.iter().map(allocator).collect(),
             allocators_unread: memory.allocators_unread.iter().map(|allocator| allocator.name()).collect(),
-            advice: advice::document(memory),
+            idle: idle.map(untouched),
+            advice: advice::document(memory, idle),
         }
+    }
+}
+
+fn untouched(idle: &IdleMemory) -> IdleJson {
+    let row = |mapping: &IdleMapping| IdleMappingJson {
+        start: format!("{:#x}", mapping.start),
+        end: format!("{:#x}", mapping.end),
+        name: mapping.name.clone(),
+        private: mapping.is_private,
+        bytes_resident: mapping.resident,
+        bytes_idle: mapping.idle,
+    };
+    IdleJson {
+        seconds: idle.duration.as_secs_f64(),
+        bytes_resident: idle.resident,
+        bytes_idle: idle.idle,
+        rows: idle.mappings.iter().map(row).collect(),
     }
 }
 

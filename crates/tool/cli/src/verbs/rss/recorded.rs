@@ -16,7 +16,7 @@ use heapledger_resident::{GlibcArena, GlibcHeap, PartKind, ResidentMemory, Resid
 
 pub(crate) use self::json::RecordedRssJson;
 
-use super::print_parts;
+use super::{advice, print_parts};
 use crate::args::{By, Depth, Record, Rows, Rss};
 use crate::code::Code;
 use crate::error::{Failure, Result};
@@ -147,6 +147,7 @@ fn show(
     let memory = memory_of(&chosen);
     let live: Vec<u64> = chosen.snapshot.parts.iter().map(|part| part.live.0).collect();
     print_parts(&memory, &live, rows, out)?;
+    advice::print(&memory, None, out)?;
     let freed = freed_meanwhile(chosen.snapshot);
     if freed > 0 {
         out.dim_line(format_args!("{} of live blocks were freed while the process was read", bytes(freed)))?;

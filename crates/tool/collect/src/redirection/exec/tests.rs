@@ -9,7 +9,7 @@ fn system_calls_are_found_and_led_to_the_thunk() {
     code[7..14].copy_from_slice(&CALLS[0]);
     code[20..27].copy_from_slice(&CALLS[1]);
     code[30..36].copy_from_slice(&CALLS[0][..6]);
-    let found = sites(&code, 0x1000);
+    let found = sites(&code, 0x1000, false);
     assert_eq!(found, [(0x1007, CALLS[0]), (0x1014, CALLS[1])].map(|(address, call)| Site { address, call }));
     let (stubs, jumps) = stubs(&found, 0x8000, 0x7fff_1234_5678);
     assert_eq!(stubs.len(), 8 + 2 * STUB);
@@ -35,7 +35,7 @@ fn system_calls_are_found_and_led_to_the_thunk() {
 fn exits_lead_to_the_thunk_and_back() {
     for exit in EXITS {
         let code = [&[0x90; 3][..], &exit, &[0x90; 9]].concat();
-        let found = sites(&code, 0x1000);
+        let found = sites(&code, 0x1000, false);
         assert_eq!(found, [Site { address: 0x1003, call: exit }]);
         let (stubs, jumps) = stubs(&found, 0x8000, 1);
         assert_eq!((stubs.len(), jumps.len()), (length(1), 1));
@@ -47,6 +47,18 @@ fn exits_lead_to_the_thunk_and_back() {
         let distance = i32::from_le_bytes(stubs[end - 4..].try_into().unwrap());
         assert_eq!(0x8000 + end as i64 + i64::from(distance), 0x1003 + 5);
     }
+}
+
+#[test]
+fn calls_that_change_mappings_are_found_if_they_are_wanted() {
+    let munmap = [0xb8, 11, 0, 0, 0, 0x0f, 0x05];
+    let getpid = [0xb8, 39, 0, 0, 0, 0x0f, 0x05];
+    let code = [&munmap[..], &getpid, &CALLS[0]].concat();
+    let addresses = |with| sites(&code, 0x1000, with).iter().map(|site| site.address).collect::<Vec<_>>();
+    assert_eq!((addresses(false), addresses(true)), (vec![0x100e], vec![0x1000, 0x100e]));
+    let (stubs, jumps) = stubs(&sites(&code, 0x1000, true), 0x8000, 1);
+    assert_eq!((stubs.len(), jumps.len()), (8 + 2 * STUB, 2));
+    assert_eq!(stubs[13..18], munmap[..5], "the number");
 }
 
 #[test]

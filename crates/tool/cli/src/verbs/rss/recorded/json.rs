@@ -206,7 +206,7 @@ impl RecordedRssJson {
             rows_all: groups.groups.len(),
             rows: groups.groups.iter().take(rows).map(|row| group(question, groups, row)).collect(),
             snapshots: all.snapshots.iter().map(process_moment).collect(),
-            advice: advice::document(&memory_of(chosen)),
+            advice: advice::document(&memory_of(chosen), None),
         }
     }
 }

@@ -115,7 +115,7 @@ impl Simulation {
     }
 
     /// Does the next step of a thread's innermost call. Steps are made in the order of the hook's:
-    /// see `preload/src/mappings.rs`.
+    /// see `recorder/src/hook/mappings/calls.rs`.
     fn advance(&mut self, thread: usize) {
         let Some((mut progress, step)) = self.threads[thread].pop() else { return };
         self.number += 1;

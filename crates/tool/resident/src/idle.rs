@@ -1,0 +1,180 @@
+//! Resident memory that a process does not touch for a while.
+//!
+//! The processor marks the pages that are touched. Writing 1 to `/proc/PID/clear_refs` clears the
+//! marks, and `smaps` then counts the pages of each mapping that were touched since (`Referenced`).
+//! Source: `proc_pid_clear_refs(5)`.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::account::read_text;
+use crate::advice::{BYTES_MIN, RESIDENT_PERCENT, ResidentAdvice, ResidentFinding};
+use crate::error::ResidentError;
+use crate::smaps::{self, SystemMapping, name_of};
+
+/// The least part of a mapping, in percent, that is not touched if the mapping is taken for unused.
+const UNUSED_PERCENT: u64 = 90;
+
+/// The memory that a process did not touch for a while.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct IdleMemory {
+    /// The time between the two looks at the process.
+    pub duration: Duration,
+    /// All resident memory at the end, in bytes.
+    pub resident: u64,
+    /// The bytes of it that were not touched.
+    pub idle: u64,
+    /// The mappings with memory that was not touched, those with the most first.
+    pub mappings: Vec<IdleMapping>,
+}
+
+/// A mapping with memory that was not touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IdleMapping {
+    /// The first address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// The path of the file, or a name such as `[heap]`; empty if it has none.
+    pub name: String,
+    /// True for memory of this process alone that belongs to no file.
+    pub is_private: bool,
+    /// The resident bytes.
+    pub resident: u64,
+    /// The bytes of these that were not touched.
+    pub idle: u64,
+}
+
+impl IdleMemory {
+    /// Clears the marks of all pages of a process, waits, and returns the memory that was not
+    /// touched meanwhile: in whole pages, or huge pages. The process is not stopped. It has the cost
+    /// of one flush of its translation caches, and of the marks, which the processor sets again.
+    ///
+    /// Pages of files and shared memory count as touched if another process has touched them, too.
+    /// The kernel takes pages whose marks are cleared for less used when it looks for memory.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such process, if this user may not see it (that takes the rights of a
+    /// debugger), or if the kernel does not have these files.
+    pub fn watch(process: u32, duration: Duration) -> Result<IdleMemory, ResidentError> {
+        let begin = Instant::now();
+        let path = format!("/proc/{process}/clear_refs");
+        fs::write(path, "1").map_err(|error| ResidentError::of(process, "clear_refs", error))?;
+        thread::sleep(duration);
+        let mappings = smaps::parse(&read_text(process, "smaps")?);
+        if mappings.is_empty() {
+            return Err(ResidentError::NoProcess(process));
+        }
+        Ok(IdleMemory { duration: begin.elapsed(), ..IdleMemory::of(&mappings) })
+    }
+
+    fn of(mappings: &[SystemMapping]) -> IdleMemory {
+        let idle = mappings.iter().map(|mapping| IdleMapping {
+            start: mapping.addresses.start,
+            end: mapping.addresses.end,
+            name: name_of(&mapping.name).to_owned(),
+            is_private: mapping.is_private_memory(),
+            resident: mapping.amounts.resident,
+            idle: mapping.amounts.resident.saturating_sub(mapping.amounts.referenced),
+        });
+        let mut idle: Vec<IdleMapping> = idle.filter(|mapping| mapping.idle > 0).collect();
+        idle.sort_by_key(|mapping| (std::cmp::Reverse(mapping.idle), mapping.start));
+        IdleMemory {
+            duration: Duration::ZERO,
+            resident: smaps::sum(mappings).resident,
+            idle: idle.iter().map(|mapping| mapping.idle).fold(0, u64::saturating_add),
+            mappings: idle,
+        }
+    }
+
+    /// Returns the advice to do without mappings of private memory of which nine tenths were not
+    /// touched, a MiB of each at least. `None` if that is less than 1 MiB or 5 % of resident memory.
+    pub fn advice(&self) -> Option<ResidentAdvice> {
+        let is_unused = |mapping: &&IdleMapping| {
+            let share = u128::from(mapping.idle) * 100 >= u128::from(mapping.resident) * u128::from(UNUSED_PERCENT);
+            mapping.is_private && mapping.idle >= BYTES_MIN && share
+        };
+        let unused: Vec<&IdleMapping> = self.mappings.iter().filter(is_unused).collect();
+        let bytes = unused.iter().map(|mapping| mapping.idle).fold(0, u64::saturating_add);
+        let largest = unused.first().filter(|_| bytes >= BYTES_MIN.max(self.resident / 100 * RESIDENT_PERCENT))?;
+        let finding = ResidentFinding::Idle {
+            milliseconds: u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX),
+            mappings: unused.len() as u64,
+            largest: largest.start,
+            largest_idle: largest.idle,
+        };
+        Some(ResidentAdvice { bytes, finding })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_were_not_touched_are_idle() {
+        let smaps = "\
+55d0c0000000-55d0c4000000 rw-p 00000000 00:00 0                          [heap]
+Rss:               65536 kB
+Referenced:        65536 kB
+7f0000000000-7f0004000000 rw-p 00000000 00:00 0 
+Rss:               20480 kB
+Referenced:          480 kB
+7f0010000000-7f0014000000 rw-p 00000000 00:00 0 
+Rss:               10240 kB
+Referenced:         5120 kB
+7f0020000000-7f0024000000 r--p 00000000 08:01 43                         /lib/c.so
+Rss:               40960 kB
+Referenced:            0 kB
+";
+        let idle = IdleMemory::of(&smaps::parse(smaps));
+        let found: Vec<(u64, u64)> = idle.mappings.iter().map(|mapping| (mapping.start, mapping.idle >> 10)).collect();
+        assert_eq!(found, [(0x7f00_2000_0000, 40960), (0x7f00_0000_0000, 20000), (0x7f00_1000_0000, 5120)]);
+        assert_eq!((idle.resident >> 10, idle.idle >> 10), (137_216, 66080));
+        // Half of a mapping is in use, and a file costs nothing that others do not have.
+        let advice = idle.advice().unwrap();
+        let finding = ResidentFinding::Idle {
+            milliseconds: 0,
+            mappings: 1,
+            largest: 0x7f00_0000_0000,
+            largest_idle: 20000 << 10,
+        };
+        assert_eq!((advice.bytes >> 10, advice.finding), (20000, finding));
+        assert!(IdleMemory { resident: 1 << 30, ..idle }.advice().is_none());
+    }
+
+    /// Half of a buffer is touched, and the other half is not.
+    #[test]
+    fn a_buffer_of_this_process() {
+        const LENGTH: usize = 64 << 20;
+        let mut buffer = vec![1_u8; LENGTH];
+        let (start, end) = (buffer.as_ptr() as u64, buffer.as_ptr() as u64 + LENGTH as u64);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let idle = thread::scope(|scope| {
+            let (touched, _) = buffer.split_at_mut(LENGTH / 2);
+            let stop = &stop;
+            // At least once after the marks have been cleared, however long that takes.
+            scope.spawn(move || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    touched.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
+                }
+            });
+            let idle = loop {
+                let idle = IdleMemory::watch(std::process::id(), Duration::from_millis(300)).unwrap();
+                let of_buffer = idle.mappings.iter().filter(|mapping| mapping.start < end && start < mapping.end);
+                let bytes: u64 = of_buffer.map(|mapping| mapping.idle).sum();
+                if bytes < LENGTH as u64 * 3 / 4 {
+                    break bytes;
+                }
+            };
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            idle
+        });
+        // Huge pages are touched as a whole.
+        assert!(idle >= LENGTH as u64 / 2 - (4 << 20), "{idle}");
+    }
+}
