@@ -99,17 +99,23 @@ impl Filter {
         !self.threads.is_empty() || self.size.is_some() || self.lifetime.is_some() || self.allocated.is_some()
     }
 
+    /// Returns the filter without its conditions on stacks.
+    pub(crate) fn without_stacks(&self) -> Filter {
+        let Filter { processes, threads, size, lifetime, allocated, .. } = self.clone();
+        Filter { processes, threads, size, lifetime, allocated, ..Filter::default() }
+    }
+
     /// True if every stack passes.
     pub(crate) fn is_of_all_stacks(&self) -> bool {
         self.is_of_all_frames() && self.is_of_all_contexts() && self.types.is_empty()
     }
 
-    fn is_of_all_frames(&self) -> bool {
+    pub(crate) fn is_of_all_frames(&self) -> bool {
         let lists = [&self.functions, &self.not_functions, &self.allocated_by, &self.not_allocated_by];
         lists.iter().all(|list| list.is_empty()) && self.modules.is_empty() && self.not_modules.is_empty()
     }
 
-    fn is_of_all_contexts(&self) -> bool {
+    pub(crate) fn is_of_all_contexts(&self) -> bool {
         [&self.contexts, &self.not_contexts, &self.heaps].iter().all(|list| list.is_empty())
     }
 }
@@ -178,15 +184,11 @@ fn passes(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: No
 fn passes_frames(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {
     let allocates = names.useful_frame(stacks, stack).function;
     let module = names.module_path(names.function(allocates).module);
-    let file = module.rsplit('/').next().unwrap_or_default();
-    let in_module = |pattern: &Pattern| pattern.matches(&module) || pattern.matches(file);
+    let in_module = |pattern: &Pattern| in_module(&module, pattern);
     let is_asked = !filter.allocated_by.is_empty() || !filter.not_allocated_by.is_empty();
     let owner = is_asked.then(|| names.owner(stacks, stack).frame.function);
     let is_allocating =
         |pattern: &Pattern| [Some(allocates), owner].iter().flatten().any(|it| names.function(*it).matches(pattern));
-    let fits = |wanted: &[Pattern], unwanted: &[Pattern], is: &dyn Fn(&Pattern) -> bool| {
-        (wanted.is_empty() || wanted.iter().any(is)) && !unwanted.iter().any(is)
-    };
     if !fits(&filter.modules, &filter.not_modules, &in_module)
         || !fits(&filter.allocated_by, &filter.not_allocated_by, &is_allocating)
     {
@@ -200,12 +202,22 @@ fn passes_frames(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, st
     filter.functions.iter().all(is_there) && !filter.not_functions.iter().any(is_there)
 }
 
+/// True if a module with this path, or file name, matches.
+pub(crate) fn in_module(path: &str, pattern: &Pattern) -> bool {
+    pattern.matches(path) || pattern.matches(path.rsplit('/').next().unwrap_or_default())
+}
+
+/// True if one of the wanted patterns, or there are none, and no unwanted one is met.
+pub(crate) fn fits(wanted: &[Pattern], unwanted: &[Pattern], is: &dyn Fn(&Pattern) -> bool) -> bool {
+    (wanted.is_empty() || wanted.iter().any(is)) && !unwanted.iter().any(is)
+}
+
 fn passes_types(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {
     let typed = names.typed(stacks, stack);
     filter.types.iter().any(|pattern| typed.matches(pattern))
 }
 
-fn passes_context(filter: &Filter, names: &Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {
+pub(crate) fn passes_context(filter: &Filter, names: &Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {
     let context = stacks.context(stack);
     let mut called = vec![names.context(stacks, context)];
     for scope in stacks.scopes(context) {

@@ -17,6 +17,13 @@ pub fn annotation(data: &[u8]) {
     let _ = allocator_event(&annotation);
 }
 
+/// Reads bytes as the tables in the file of a [`Cube`](crate::Cube) of a recording with two sites,
+/// and asks the cube what it has. Panics only if one of these steps does, or if the same tables are
+/// not written again.
+pub fn cube(data: &[u8]) {
+    crate::cube::exercise(data);
+}
+
 /// Reads the bytes before the first zero byte as a file of suppressions, and matches them against
 /// the name that follows it. Panics only if one of these steps does.
 pub fn suppressions(data: &[u8]) {

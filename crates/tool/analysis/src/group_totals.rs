@@ -58,7 +58,7 @@ const REST: StackId = StackId(2);
 const GROUPS_FIRST: usize = 3;
 /// The maximum number of groups, each of which takes some 200 bytes. Further ones are counted as
 /// one.
-const GROUPS_MAX: usize = 1 << 22;
+pub(crate) const GROUPS_MAX: usize = 1 << 22;
 
 /// Counts the blocks of a selection by a replay of the events. `key` returns the group of a block,
 /// or `None` to count it with all blocks without a group. Its last argument tells whether the

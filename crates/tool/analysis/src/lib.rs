@@ -22,6 +22,8 @@
 //! - [`rewrite`]: new recordings made from existing ones.
 //! - [`rank`] and [`CallTree`]: sites grouped by function, module, context, heap or type, and as a
 //!   tree of calls.
+//! - [`Cube`]: what was allocated and freed over time, by site, for the same.
+//! - [`SiteTable`]: all sites in memory, for the same answers within milliseconds.
 //! - [`Stacks`]: the frames, the context (the scopes that the program declared) and the heap of
 //!   each stack.
 //!
@@ -54,6 +56,7 @@ mod block_lifetimes;
 mod block_types;
 mod calls;
 mod contexts;
+mod cube;
 mod dark_matter;
 mod diff;
 mod error;
@@ -90,6 +93,7 @@ pub mod rewrite;
 mod roles;
 mod selection;
 mod shares;
+mod site_table;
 mod size_classes;
 pub mod size_rules;
 mod slop;
@@ -116,6 +120,7 @@ pub use amount::{Amount, Metric, MomentAmounts};
 pub use block_lifetimes::{BlockLifetimes, GroupLifetimes, block_lifetimes};
 pub use block_types::{Certainty, Inferred, Stamp, TypeBy, TypeId, Typed, UNKNOWN_TYPE};
 pub use calls::{CallId, CallNode, CallTree};
+pub use cube::{CUBE_INTERVALS, Cube, CubeOptions, CubeQuestion, CubeShares, RecordingIdentity};
 pub use dark_matter::{DarkMatter, dark_matter};
 pub use diff::{Difference, diff, growth};
 pub use error::Error;
@@ -145,6 +150,7 @@ pub use resident::{ImageSnapshots, ResidentBand, ResidentGroup, ResidentGroups};
 pub use roles::Declared;
 pub use selection::Selection;
 pub use shares::{ShareGroup, Shares, SharesBy};
+pub use site_table::{CallColumns, ColumnName, ColumnRequest, Cut, SiteRanks, SiteSet, SiteTable};
 pub use size_classes::{SizeClasses, size_classes};
 pub use slop::{SlopSource, allocator_name};
 pub use stacks::{ContextId, NodeId, Scope, StackFrame, Stacks};

@@ -159,6 +159,11 @@ impl<'r, 'a> Names<'r, 'a> {
         &self.functions[function.0 as usize]
     }
 
+    /// Returns the number of functions that were met so far; their ids are below it.
+    pub(crate) fn functions_met(&self) -> usize {
+        self.functions.len()
+    }
+
     /// Returns the size and the neighbours of a function that has no name, if the recording or its
     /// module's file has them.
     pub fn unnamed(&self, function: FunctionId) -> Option<Unnamed> {

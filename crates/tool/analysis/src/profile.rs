@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use heapledger_core::Blocks;
 use heapledger_recording::{self as recording, Counts, Damage, ImageId, Recording, Time};
@@ -26,8 +27,8 @@ use crate::wrapper_search::{Evidence, Search};
 /// are one site.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// The stacks.
-    pub stacks: Stacks,
+    /// The stacks, which several profiles may share.
+    pub stacks: Arc<Stacks>,
     /// The sites that hold something, in no particular order.
     pub sites: Vec<Site>,
     /// Their sum.
@@ -153,7 +154,7 @@ impl Profile {
 
     fn of_nothing(stacks: Stacks, left_out: MomentAmounts, damage: Vec<Damage>, selection: &Selection) -> Profile {
         Profile {
-            stacks,
+            stacks: Arc::new(stacks),
             left_out: left_out.at(selection.moment),
             damage,
             allocated: selection.filter.allocated.as_ref().map(|_| Amount::default()),

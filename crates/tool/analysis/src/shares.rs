@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Bytes, Serial, ThreadId};
@@ -161,7 +162,9 @@ fn largest(
         SharesBy::Rank(by) => {
             let profile = Profile::load(names, selection, progress)?;
             let ranks = rank(&profile, names, by, metric).into_iter().take(most);
-            Ok((ranks.map(ShareGroup::Rank).collect(), profile.stacks, profile.damage))
+            // Nothing else has the stacks of a profile that was just loaded.
+            let stacks = Arc::into_inner(profile.stacks).unwrap_or_default();
+            Ok((ranks.map(ShareGroup::Rank).collect(), stacks, profile.damage))
         }
         SharesBy::Part(by) => {
             let found = parts(names, by, selection, progress)?;

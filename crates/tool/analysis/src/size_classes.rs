@@ -44,7 +44,7 @@ pub fn size_classes(
     let group_totals = group_totals(names, selection, needs, key, progress)?;
     let moment = selection.moment;
     let mut profile = Profile {
-        stacks: group_totals.stacks,
+        stacks: group_totals.stacks.into(),
         left_out: group_totals.left_out.at(moment),
         damage: group_totals.damage,
         ..Profile::default()

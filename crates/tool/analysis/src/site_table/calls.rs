@@ -1,0 +1,173 @@
+//! The calls of all stacks as a tree, in columns.
+
+use std::collections::HashMap;
+
+use heapledger_recording::NodeKind;
+
+use crate::events::EventMap;
+use crate::functions::{Frame, FunctionId, Location};
+use crate::names::Names;
+use crate::stacks::{FrameNumber, NodeId, Stacks};
+
+/// The tree of calls of all stacks of a table, with inlined functions and allocators. Call 0 is the
+/// root; the number of a parent is always lower than those of its children.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub(super) parents: Vec<u32>,
+    /// The index in `named` of each call.
+    names: Vec<u32>,
+    /// The functions, each with a location if all stacks agree on it. The first one is the root's.
+    pub(super) named: Vec<(Option<FunctionId>, Option<Location>)>,
+    /// The call in which the stack of each site ends.
+    pub(super) innermost: Vec<u32>,
+    /// The same without the allocators at the inner end.
+    pub(super) useful: Vec<u32>,
+    /// The number of functions that the names had: all ids here are below it.
+    pub(super) functions: usize,
+}
+
+pub(super) const ROOT: u32 = 0;
+
+impl Calls {
+    pub(super) fn new(names: &mut Names<'_, '_>, stacks: &Stacks, sites: &[NodeId]) -> Calls {
+        let mut builder = Builder::default();
+        builder.calls.push((ROOT, None, Agreed::None));
+        let frames: Vec<Vec<(FunctionId, u32)>> =
+            stacks.frames_met().iter().map(|frame| builder.frames(names.frames_at(*frame))).collect();
+        let kinds: Vec<NodeKind> = stacks.frames_met().iter().map(|frame| frame.kind).collect();
+        let mut calls_of_nodes = vec![ROOT; stacks.length() + 1];
+        for (node, parent, FrameNumber(number)) in stacks.numbered_nodes() {
+            if !is_of_frame(kinds[number as usize]) {
+                continue;
+            }
+            let call = calls_of_nodes[parent.number()];
+            // Frames go from the innermost to the outermost.
+            let inner = frames[number as usize].iter().rev();
+            calls_of_nodes[node.number()] = inner.fold(call, |call, frame| builder.child(call, *frame));
+        }
+        let innermost = |site: &NodeId| match calls_of_nodes[stacks.native(*site).number()] {
+            ROOT => {
+                let frames = names.frames(stacks, NodeId::ROOT);
+                let frames = builder.frames(&frames);
+                frames.into_iter().rev().fold(ROOT, |call, frame| builder.child(call, frame))
+            }
+            call => call,
+        };
+        let innermost = sites.iter().map(innermost).collect();
+        builder.finish(names, innermost)
+    }
+
+    /// Returns the root alone, in which the stacks of all sites end.
+    pub(super) fn of_nothing(sites: usize) -> Calls {
+        let ends = vec![ROOT; sites];
+        let (parents, names, named) = (vec![ROOT], vec![0], vec![(None, None)]);
+        Calls { parents, names, named, innermost: ends.clone(), useful: ends, functions: 0 }
+    }
+
+    /// Returns the function of a call; `None` for the root.
+    #[inline]
+    pub(super) fn function(&self, call: u32) -> Option<FunctionId> {
+        self.named[self.names[call as usize] as usize].0
+    }
+
+    /// Returns the index in [`Calls::named`] of a call's function.
+    #[inline]
+    pub(super) fn name(&self, call: u32) -> u32 {
+        self.names[call as usize]
+    }
+
+    /// Returns the index in [`Calls::named`] of each call's function.
+    pub(super) fn names(&self) -> &[u32] {
+        &self.names
+    }
+
+    /// Returns all calls but the root, each after its parent, with their parents and functions.
+    pub(super) fn each(&self) -> impl Iterator<Item = (u32, u32, FunctionId)> + '_ {
+        let calls = self.parents.iter().zip(0_u32..).skip(1);
+        calls.filter_map(|(&parent, call)| Some((call, parent, self.function(call)?)))
+    }
+
+    /// Returns the number of calls, with the root.
+    pub(super) fn len(&self) -> usize {
+        self.parents.len()
+    }
+}
+
+/// True if nodes of this kind are frames of stacks, and not scopes, contexts, heaps or stamps.
+fn is_of_frame(kind: NodeKind) -> bool {
+    use NodeKind::{Context, Epoch, Heap, Scope, Stamp, Value};
+    !matches!(kind, Context | Epoch | Heap | Scope | Stamp | Value)
+}
+
+/// The location of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Agreed {
+    /// The location with this index, or none at all.
+    On(Option<u32>),
+    /// Not all stacks have the same one.
+    None,
+}
+
+#[derive(Default)]
+struct Builder {
+    calls: Vec<(u32, Option<FunctionId>, Agreed)>,
+    ids: EventMap<(u32, FunctionId), u32>,
+    locations: Vec<Location>,
+    location_ids: HashMap<Location, u32>,
+}
+
+/// The number of a location that is not known.
+const UNKNOWN: u32 = u32::MAX;
+
+impl Builder {
+    /// Returns the functions of frames, with the numbers of their locations.
+    fn frames(&mut self, frames: &[Frame]) -> Vec<(FunctionId, u32)> {
+        let mut number = |location: &Location| {
+            *self.location_ids.entry(location.clone()).or_insert_with(|| {
+                self.locations.push(location.clone());
+                self.locations.len() as u32 - 1
+            })
+        };
+        frames.iter().map(|frame| (frame.function, frame.location.as_ref().map_or(UNKNOWN, &mut number))).collect()
+    }
+
+    fn child(&mut self, parent: u32, (function, location): (FunctionId, u32)) -> u32 {
+        let location = (location != UNKNOWN).then_some(location);
+        let next = self.calls.len() as u32;
+        let call = *self.ids.entry((parent, function)).or_insert(next);
+        if call == next {
+            self.calls.push((parent, Some(function), Agreed::On(location)));
+        } else if self.calls[call as usize].2 != Agreed::On(location) {
+            self.calls[call as usize].2 = Agreed::None;
+        }
+        call
+    }
+
+    fn finish(self, names: &Names<'_, '_>, innermost: Vec<u32>) -> Calls {
+        let Builder { calls, ids, locations, .. } = self;
+        drop(ids);
+        let mut named = vec![(None, None)];
+        let mut numbers: HashMap<(FunctionId, Option<u32>), u32> = HashMap::new();
+        let mut name = |&(_, function, agreed): &(u32, Option<FunctionId>, Agreed)| {
+            let Some(function) = function else { return 0 };
+            let location = if let Agreed::On(location) = agreed { location } else { None };
+            *numbers.entry((function, location)).or_insert_with(|| {
+                named.push((Some(function), location.map(|at| locations[at as usize].clone())));
+                named.len() as u32 - 1
+            })
+        };
+        let calls_names: Vec<u32> = calls.iter().map(&mut name).collect();
+        let is_allocator = |call: u32| calls[call as usize].1.is_some_and(|id| names.function(id).allocator);
+        let useful = |&innermost: &u32| {
+            let mut call = innermost;
+            // The outermost function stays, even if it is an allocator.
+            while is_allocator(call) && calls[call as usize].0 != ROOT {
+                call = calls[call as usize].0;
+            }
+            call
+        };
+        let useful = innermost.iter().map(useful).collect();
+        let parents = calls.iter().map(|(parent, ..)| *parent).collect();
+        Calls { parents, names: calls_names, named, innermost, useful, functions: names.functions_met() }
+    }
+}
