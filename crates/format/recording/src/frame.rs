@@ -140,14 +140,19 @@ pub(crate) enum NoFrame {
     Truncated,
 }
 
-impl<'a> ChunkFrame<'a> {
-    /// Parses the chunk that starts with these bytes.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<ChunkFrame<'a>, NoFrame> {
-        let Some(header) = bytes.first_chunk::<CHUNK_HEADER>() else {
-            // If not even a header is left, bytes that could begin one count as a truncated chunk.
-            let beginning = &CHUNK_MAGIC[..bytes.len().min(CHUNK_MAGIC.len())];
-            return Err(if bytes.starts_with(beginning) { NoFrame::Truncated } else { NoFrame::Absent });
-        };
+/// The fields of a chunk's header.
+struct HeaderFields {
+    kind: ChunkKind,
+    codec: u8,
+    flags: u8,
+    head_length: usize,
+    stored_length: usize,
+    raw_length: usize,
+    crc: u32,
+}
+
+impl HeaderFields {
+    fn parse(header: &[u8; CHUNK_HEADER]) -> Result<HeaderFields, NoFrame> {
         let mut fields = Fields(header);
         if fields.take::<8>() != CHUNK_MAGIC {
             return Err(NoFrame::Absent);
@@ -158,13 +163,33 @@ impl<'a> ChunkFrame<'a> {
         let stored_length = u32::from_le_bytes(fields.take()) as usize;
         let raw_length = u32::from_le_bytes(fields.take()) as usize;
         let crc = u32::from_le_bytes(fields.take());
-        if crc_after(bytes, 28) != Some(crc32fast::hash(&header[..28]))
+        if crc_after(header, 28) != Some(crc32fast::hash(&header[..28]))
             || head_length > HEAD_MAX
             || raw_length > CHUNK_RAW_MAX
             || stored_length > raw_length
         {
             return Err(NoFrame::Damaged);
         }
+        Ok(HeaderFields { kind, codec, flags, head_length, stored_length, raw_length, crc })
+    }
+}
+
+/// Returns the kind and the length of the chunk that has this header. `None` if it is damaged.
+pub(crate) fn parse_header(header: &[u8; CHUNK_HEADER]) -> Option<(ChunkKind, usize)> {
+    let HeaderFields { kind, head_length, stored_length, .. } = HeaderFields::parse(header).ok()?;
+    Some((kind, CHUNK_HEADER + (head_length + stored_length).next_multiple_of(8)))
+}
+
+impl<'a> ChunkFrame<'a> {
+    /// Parses the chunk that starts with these bytes.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<ChunkFrame<'a>, NoFrame> {
+        let Some(header) = bytes.first_chunk::<CHUNK_HEADER>() else {
+            // If not even a header is left, bytes that could begin one count as a truncated chunk.
+            let beginning = &CHUNK_MAGIC[..bytes.len().min(CHUNK_MAGIC.len())];
+            return Err(if bytes.starts_with(beginning) { NoFrame::Truncated } else { NoFrame::Absent });
+        };
+        let HeaderFields { kind, codec, flags, head_length, stored_length, raw_length, crc } =
+            HeaderFields::parse(header)?;
         let payload = &bytes[CHUNK_HEADER..];
         let length = head_length + stored_length;
         let payload = payload.get(..length.next_multiple_of(8)).ok_or(NoFrame::Truncated)?;

@@ -44,8 +44,23 @@ pub fn exercise(data: &[u8]) {
     }
 }
 
+/// Goes through a file by the headers of its chunks, as the reader of a growing file does.
+fn follow(file: &[u8]) {
+    let mut at = FIRST_CHUNK as usize;
+    while let Some(header) = file.get(at..).and_then(|rest| rest.first_chunk())
+        && let Some(header) = ChunkHeader::parse(header)
+        && let Some(bytes) = file.get(at..at + header.length as usize)
+    {
+        if let Ok(chunk) = EncodedChunk::from_bytes(bytes.to_vec(), at as u64) {
+            assert!(chunk.kind() == header.kind && chunk.bytes() == bytes);
+        }
+        at += header.length as usize;
+    }
+}
+
 /// Calls all functions of the reader for a file.
 pub fn read_everything(file: &[u8]) {
+    follow(file);
     let Ok(recording) = Recording::open_with(file, Limits::default().with_table_bytes(1 << 20)) else { return };
     let damage = recording.verify();
     assert!(damage.len() >= recording.damage().len());

@@ -13,6 +13,7 @@
 //! - [`writer`]: [`RecordingWriter`] strings chunks together and ends with index, footer and
 //!   trailer.
 //! - [`reader`]: [`Recording`] opens a whole, truncated or damaged file.
+//! - [`follow`]: reads a file that is still being written.
 //!
 //! `FORMAT.md` in the repository's root is the specification.
 //!
@@ -30,6 +31,7 @@ pub mod checkpoint;
 mod columns;
 pub mod error;
 pub mod events;
+pub mod follow;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -58,6 +60,7 @@ pub use events::{
     BlockMark, Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, FreedBlock, Mark, MarkedBlocks, Reported,
     Sampled,
 };
+pub use follow::{CHUNK_HEADER_LENGTH, ChunkHeader, FIRST_CHUNK};
 pub use frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk, RawChunk, VERSION_MAJOR, VERSION_MINOR};
 pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 pub use ids::{Call, ImageId, Live, ModuleId, TextId, Time};

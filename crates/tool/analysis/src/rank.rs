@@ -113,6 +113,16 @@ pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Me
     ranks
 }
 
+impl Profile {
+    /// Keeps only the sites of one of the groups that [`rank`] returns for the same property.
+    pub fn keep_group(&mut self, names: &mut Names<'_, '_>, by: RankBy, key: Key) {
+        let Profile { stacks, sites, whole, .. } = self;
+        sites.retain(|site| group(names, stacks, (site.stack, site.part), by).0 == key);
+        *whole = Amount::default();
+        sites.iter().for_each(|site| *whole += site.amount);
+    }
+}
+
 /// Returns the group of a site, which is a stack and the label of a part, and the frame after which
 /// the group is named.
 pub(crate) fn group(

@@ -16,6 +16,7 @@ mod grammar;
 mod heap;
 mod heap_map;
 mod help;
+mod live;
 mod log;
 mod open;
 mod phc;
@@ -47,6 +48,7 @@ pub(crate) use self::heap::{
 };
 pub(crate) use self::heap_map::{HeapMapOf, MapBy};
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
+pub(crate) use self::live::Live;
 pub(crate) use self::log::{ConvertLog, InfoLog, Log, LogAction, LogFieldOptions, MungeLog, RecordLog, StatsLog};
 pub(crate) use self::open::Open;
 pub(crate) use self::phc::{HeapChecker, Phc, Placement, function};
@@ -152,6 +154,7 @@ impl Verb {
                 | Verb::Advise(_)
                 | Verb::Open(_)
                 | Verb::Export(_)
+                | Verb::Live(_)
         )
     }
 }
@@ -170,6 +173,7 @@ pub(crate) enum Verb {
     Stop(Stop),
     Sample(Sample),
     Status(Status),
+    Live(Live),
     Summary(Summary),
     Top(Top),
     Types(Types),

@@ -589,6 +589,14 @@ codes_with_recordings! { before {
         consequence: "Its mappings are those that `/proc/PID/maps` had when it was read, at most four times a second.",
         remedy: "Link it dynamically with glibc. docs/mappings.md says what is seen.",
     }
+    /// The program is not being recorded
+    NotBeingRecorded = 128 {
+        cause: "`heapledger live` shows the figures of a recorder, and none has this process. It may have ended, or be recorded \
+                by another user.",
+        consequence: "There is nothing to show.",
+        remedy: "Start it with `heapledger live -- COMMAND`; or record it, `heapledger attach PID`, and ask again. \
+                 `heapledger status` lists what is recorded.",
+    }
     /// The recording has no resident snapshot
     NoSnapshots = 129 {
         cause: "It was made by an earlier version, with --no-resident, or from another tool's file; or every process ended \

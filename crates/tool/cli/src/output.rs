@@ -196,7 +196,7 @@ impl args::Input {
 }
 
 /// True if colours are to be used on a stream.
-fn use_colors(color: Color, is_terminal: bool) -> bool {
+pub(crate) fn use_colors(color: Color, is_terminal: bool) -> bool {
     match color {
         Color::Always => true,
         Color::Never => false,

@@ -22,6 +22,7 @@ mod import;
 pub(crate) mod info;
 pub(crate) mod leaks;
 pub(crate) mod library;
+pub(crate) mod live;
 pub(crate) mod log;
 mod merge;
 mod names;
@@ -66,6 +67,7 @@ pub(crate) fn dispatch(arguments: &Arguments) -> Result<ExitCode> {
         Verb::Record(record) => record::run(record),
         Verb::Run(run) => run::run(run),
         Verb::Check(check) => check::run(check),
+        Verb::Live(live) => live::run(live, arguments.color),
         Verb::SelfTest => Ok(doctor::be_the_self_test()),
         Verb::Rss(memory) if !memory.command.is_empty() => {
             let mut out = Output::new(arguments.color);
@@ -131,7 +133,7 @@ pub(crate) fn answer(verb: &Verb, out: &mut Output) -> Result<ExitCode> {
         Verb::Callers(neighbours) => neighbours::run(neighbours, Relation::Callers, out),
         Verb::Callees(neighbours) => neighbours::run(neighbours, Relation::Callees, out),
         Verb::Sizes(sizes) => sizes::run(sizes, out),
-        Verb::Record(_) | Verb::Run(_) | Verb::Check(_) | Verb::SelfTest => Ok(()),
+        Verb::Record(_) | Verb::Run(_) | Verb::Check(_) | Verb::Live(_) | Verb::SelfTest => Ok(()),
     };
     answered.map(|()| Exit::Ok.into())
 }

@@ -29,6 +29,7 @@ mod resident;
 mod segment;
 mod slot;
 mod upkeep;
+mod watchers;
 
 use images::Images;
 use merge::Merge;
@@ -36,6 +37,7 @@ use resident::Resident;
 use segment::Segment;
 use slot::Slot;
 use upkeep::Upkeep;
+use watchers::Watchers;
 
 /// The shortest sleep, after activity, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -51,6 +53,7 @@ pub(crate) struct Collector {
     segment: Segment,
     upkeep: Upkeep,
     resident: Resident,
+    watchers: Watchers,
     shared: Shared,
     /// The time to sleep when there is nothing to do.
     pause: Duration,
@@ -82,6 +85,7 @@ impl Collector {
             segment: Segment::new(session),
             upkeep: Upkeep::new(),
             resident: Resident::default(),
+            watchers: Watchers::default(),
             pause: PAUSE_MIN,
             was_refused: false,
             messages: Vec::new(),
@@ -211,6 +215,7 @@ impl Collector {
                 Message::Save { stamp, done } => self.upkeep.saves.push((stamp, done)),
                 Message::Resident { pid, stamp, done } => self.resident.asked.push((pid, stamp, done)),
                 Message::LiveBlocks { pid, stamp, done } => self.resident.blocks_asked.push((pid, stamp, done)),
+                Message::Figures { stamp, done } => self.watchers.asked.push((stamp, done)),
                 Message::Exiting(exiting) => self.resident.exiting.push(exiting),
                 Message::Declined { image, stamp } => self.decline(image, stamp),
                 Message::NotRedirected { image, stamp } => self.not_redirected(image, stamp),

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use heapledger_wire::session::mode;
 
 use crate::ask::ask;
 use crate::inbox::{Inbox, Message};
+use crate::live_figures::{self, LiveFigures};
 use crate::live_pages::{self, LivePages};
 use crate::outcome::Totals;
 use crate::shared::Page;
@@ -131,6 +132,14 @@ impl Switch {
         live_pages::write(&live_pages::by_page(&mut blocks)?)
     }
 
+    /// Returns the figures of the session, as soon as their stacks are in the file. `None` if the
+    /// file cannot be written.
+    fn figures(&self, status: impl FnOnce() -> Status) -> Option<Vec<u8>> {
+        let answered = self.answer_of(|stamp, done| Message::Figures { stamp, done })?;
+        self.receive(&answered.written)?;
+        live_figures::write(&answered.copy, &status().to_text(), live_figures::SITES_MAX).ok()
+    }
+
     /// Posts a message, and waits until the collector notifies its requester.
     fn wait_for(&self, message: impl FnOnce(u64, SyncSender<()>) -> Message) -> bool {
         self.answer_of(message).is_some()
@@ -141,6 +150,11 @@ impl Switch {
         let (done, is_done) = sync_channel(1);
         self.inbox.post([message(units(arch::ticks()), done)]);
         crate::command::wake(&self.page);
+        self.receive(&is_done)
+    }
+
+    /// Waits for an answer. `None` if there is none, or the recording ends.
+    fn receive<A>(&self, is_done: &Receiver<A>) -> Option<A> {
         let until = Instant::now() + WRITE_TIMEOUT;
         // The end of the recording does not wait for this.
         while !self.is_over.load(Ordering::Acquire) && Instant::now() < until {
@@ -151,6 +165,14 @@ impl Switch {
             }
         }
         None
+    }
+
+    /// Returns the status as it is now.
+    fn status(&self, status: &Mutex<Status>) -> Status {
+        let mut status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (status.is_on, status.has_begun) = (self.is_on(), self.began().is_some());
+        status.sampling = self.sampling();
+        status
     }
 
     /// Returns the time when recording began for the first time.
@@ -201,7 +223,7 @@ impl Status {
         self.command == pid || self.processes.contains(&pid)
     }
 
-    fn to_text(&self) -> Vec<u8> {
+    pub(crate) fn to_text(&self) -> Vec<u8> {
         let mut text = String::new();
         let mut line = |name: &str, value: u64| _ = writeln!(text, "{name} {value}");
         line("recorder", self.recorder.into());
@@ -227,7 +249,7 @@ impl Status {
         [text.as_bytes(), b"output ", self.output.as_os_str().as_bytes()].concat()
     }
 
-    fn from_text(text: &[u8]) -> Option<Status> {
+    pub(crate) fn from_text(text: &[u8]) -> Option<Status> {
         let mut status = Status::default();
         let mut rest = text;
         loop {
@@ -316,11 +338,9 @@ fn answer(line: &[u8], switch: &Switch, status: &Mutex<Status>) -> Option<Vec<u8
         ControlRequest::Save => switch.save().then_some(())?,
         ControlRequest::Resident(pid) => switch.snapshot_resident(pid).then_some(())?,
         ControlRequest::LivePages(pid) => return switch.live_pages(pid),
+        ControlRequest::Figures => return switch.figures(|| switch.status(status)),
     }
-    let mut status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    (status.is_on, status.has_begun) = (switch.is_on(), switch.began().is_some());
-    status.sampling = switch.sampling();
-    Some(status.to_text())
+    Some(switch.status(status).to_text())
 }
 
 /// A request to a recording in progress.
@@ -346,6 +366,11 @@ pub enum ControlRequest {
     /// Return the live blocks of the process with this pid by page, instead of the status: see
     /// [`RunningSession::live_pages`].
     LivePages(u32),
+    /// Return the figures of all sites, instead of the status: see [`LiveRecording`]. At most four
+    /// times a second; who asks more often waits.
+    ///
+    /// [`LiveRecording`]: crate::LiveRecording
+    Figures,
 }
 
 impl ControlRequest {
@@ -359,6 +384,7 @@ impl ControlRequest {
             ControlRequest::Save => "save",
             ControlRequest::Resident(pid) => &format!("resident={pid}"),
             ControlRequest::LivePages(pid) => &format!("live-pages={pid}"),
+            ControlRequest::Figures => "figures",
         };
         RequestLine::write(WORD, &[(true, word)])
     }
@@ -380,6 +406,7 @@ impl ControlRequest {
             ("end", ControlRequest::End),
             ("status", ControlRequest::Status),
             ("save", ControlRequest::Save),
+            ("figures", ControlRequest::Figures),
         ];
         requests.into_iter().find(|(word, _)| line.has(word)).map(|(_, request)| request)
     }
@@ -439,6 +466,21 @@ impl RunningSession {
         let line = ControlRequest::LivePages(pid).to_line();
         let (_, bytes) = ask(vec![self.address.clone()], None, &line, PAGES_ANSWER_MAX, WRITE_TIMEOUT)?;
         live_pages::read(&bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Returns the figures of all sites after this moment. Waits up to 30 seconds for the recorder:
+    /// it answers at most four times a second.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` if the recorder does not answer: the recording ends, or the recorder is of an
+    /// earlier version. `Unsupported` if it is of a later version, `InvalidData` if the answer makes
+    /// no sense.
+    pub fn live_figures(&self) -> io::Result<LiveFigures> {
+        let line = ControlRequest::Figures.to_line();
+        let (_, answer) =
+            ask(vec![self.address.clone()], None, &line, live_figures::ANSWER_MAX, WRITE_TIMEOUT + TIMEOUT)?;
+        live_figures::read(&answer)
     }
 }
 

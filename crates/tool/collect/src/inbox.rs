@@ -10,6 +10,7 @@ use heapledger_inject::Mapping;
 use heapledger_recording::{ExitStatus, ImageEndReason, ImageId, ImageOrigin};
 
 use crate::exiting::Exiting;
+use crate::live_figures::AnsweredFigures;
 use crate::live_pages::AgedBlock;
 use crate::roots::Roots;
 use crate::shared::SharedRing;
@@ -38,6 +39,8 @@ pub(crate) enum Message {
     Resident { pid: u32, stamp: u64, done: SyncSender<()> },
     /// A request for the live blocks of a process at this stamp.
     LiveBlocks { pid: u32, stamp: u64, done: SyncSender<Vec<AgedBlock>> },
+    /// A request for the figures of the session after this stamp.
+    Figures { stamp: u64, done: SyncSender<AnsweredFigures> },
     /// A process that is about to exit, and waits for a resident snapshot.
     Exiting(Exiting),
     /// The image's process had no room for what it was given, and continues unrecorded.

@@ -64,6 +64,11 @@ proptest! {
                 for (rank, next) in ranks.iter().zip(ranks.iter().skip(1).map(Some).chain([None])) {
                     sum += rank.amount.by(metric);
                     prop_assert!(next.is_none_or(|next| next.amount.by(metric) <= rank.amount.by(metric)));
+                    if metric == Metric::Bytes {
+                        let mut group = load(&recording, None, Moment::Total);
+                        group.keep_group(&mut names, by, rank.key);
+                        prop_assert_eq!((group.whole, group.sites.len()), (rank.amount, rank.sites));
+                    }
                 }
                 prop_assert_eq!(sum, profile.whole.by(metric));
             }

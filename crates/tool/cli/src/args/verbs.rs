@@ -11,7 +11,10 @@ use crate::format::wrapped;
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Record and run programs",
-        &["record", "attach", "run", "check", "phc", "start", "stop", "pause", "sample", "status", "lib", "doctor"],
+        &[
+            "record", "attach", "run", "check", "phc", "start", "stop", "pause", "sample", "status", "live", "lib",
+            "doctor",
+        ],
     ),
     (
         "Ask a recording",

@@ -62,6 +62,11 @@ pub(crate) fn write<D: Document>(document: &D, form: Form, out: &mut dyn Write) 
     }
 }
 
+/// Returns the JSON of a document in one line, for a document that is followed by others.
+pub(crate) fn line<D: Document>(document: &D) -> Result<String> {
+    Ok(serde_json::to_string(&Named::new(document)).map_err(io::Error::from)?)
+}
+
 /// Writes the JSON of a document, for both forms: each further serializer would compile all
 /// documents once more.
 fn write_json<D: Document>(document: &D, out: &mut dyn Write) -> io::Result<()> {

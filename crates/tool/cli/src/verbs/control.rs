@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &Control, request: ControlRequest, out: &mut Output
             ControlRequest::Start => linked.start()?,
             ControlRequest::Stop => linked.stop()?,
             ControlRequest::Sample(_) | ControlRequest::Status | ControlRequest::Save | ControlRequest::End => linked,
-            ControlRequest::Resident(_) | ControlRequest::LivePages(_) => linked,
+            ControlRequest::Resident(_) | ControlRequest::LivePages(_) | ControlRequest::Figures => linked,
         };
         return print_status(&[], &[linked], arguments.data.form(), out);
     }

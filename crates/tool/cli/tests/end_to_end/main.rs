@@ -47,6 +47,7 @@ mod import;
 mod impostors;
 mod inside;
 mod linked;
+mod live;
 mod logs;
 mod mapped;
 mod mappings;

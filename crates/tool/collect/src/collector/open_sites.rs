@@ -47,6 +47,11 @@ impl OpenSites {
         });
     }
 
+    /// Returns a copy of the sites as they are now.
+    pub(super) fn copy(&self) -> Vec<(ImageId, Vec<Site>)> {
+        self.0.iter().map(|open| (open.image, open.sites.clone())).collect()
+    }
+
     /// Returns the sites as they are now, for a file that is replaced later.
     pub(super) fn snapshot(&self) -> impl Iterator<Item = Job> {
         self.0.iter().map(|open| Job::Sites(open.image, open.sites.clone()))

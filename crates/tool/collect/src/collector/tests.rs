@@ -32,6 +32,7 @@ mod marks;
 mod merge;
 mod order;
 mod stacks;
+mod watchers;
 
 /// A session without broker and command: the test posts their messages.
 struct Bench {

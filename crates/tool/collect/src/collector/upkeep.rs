@@ -61,6 +61,7 @@ impl Collector {
         }
         self.snapshot_resident(now);
         self.save();
+        self.answer_watchers(now);
         if now < self.upkeep.next_flush {
             return;
         }
@@ -103,7 +104,7 @@ impl Collector {
     }
 
     /// Replaces a recording without events by one with everything that is known now.
-    fn write_snapshot(&mut self, now: Time) {
+    pub(super) fn write_snapshot(&mut self, now: Time) {
         let start = Instant::now();
         let (images, shared) = (&self.images, &self.shared);
         let is_sent = shared.writer.send_snapshot(|| {

@@ -40,6 +40,12 @@ impl Image {
         self.flush_nodes(shared, false);
     }
 
+    /// Writes the nodes that are known by now, and returns the totals and sites so far.
+    pub(crate) fn figures(&mut self, shared: &mut Shared, external: &ExternalCounters) -> (Counts, Vec<Site>) {
+        self.flush_nodes(shared, false);
+        (self.counts(external), self.sites(shared))
+    }
+
     /// Brings the file up to date, if it lacks events from before `before`.
     pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, external: &ExternalCounters) {
         if !self.chunks.events.is_empty() && self.chunks.events_begin < before {

@@ -51,6 +51,7 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     add::<crate::verbs::info::InfoJson>(&mut all);
     add::<crate::verbs::leaks::LeaksJson>(&mut all);
     add::<crate::verbs::library::LibraryJson>(&mut all);
+    add::<crate::verbs::live::json::LiveJson<'_>>(&mut all);
     add::<crate::verbs::log::info::LogInfoJson>(&mut all);
     add::<crate::verbs::replay::json::ReplayJson<'_>>(&mut all);
     add::<crate::verbs::log::stats::LogStatsJson>(&mut all);

@@ -1,0 +1,196 @@
+//! The figures of a recording in progress, for those who watch it: what the collector copies, and
+//! the answer that is made of it.
+//!
+//! The answer is eight bytes of magic with a version, four numbers of eight bytes (little-endian:
+//! the length of the status, the number of sites, of those left out, and the nanoseconds that the
+//! collector took for its copy), the [`Status`] as text, and a recording: the sites, the totals and
+//! the timeline, without the stacks. Those are in the file that is being written:
+//! [`LiveRecording`](crate::LiveRecording) puts both together.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use heapledger_core::{Blocks, Bytes, StackId};
+use heapledger_recording::{
+    Compressor, Counts, Footer, ImageCounts, ImageId, Live, Record, RecordingError, RecordingWriter, Sample, Site,
+    SitesEncoder, TimelineEncoder, encode_records,
+};
+
+use crate::control::Status;
+
+/// The first bytes of an answer.
+const MAGIC: &[u8; 8] = b"HLLIVE1\n";
+/// The length of the magic and the numbers.
+const HEADER: usize = 8 + 4 * 8;
+/// The maximum number of sites in an answer: the largest of all processes. They take some 30 bytes
+/// each.
+pub(crate) const SITES_MAX: usize = 20_000;
+/// The maximum length of an answer in bytes: sites, and the totals of each process.
+pub(crate) const ANSWER_MAX: usize = 64 << 20;
+
+/// The figures of a session at one moment.
+#[derive(Debug)]
+pub(crate) struct FiguresCopy {
+    /// The images that run, with their totals and sites.
+    pub(crate) images: Vec<(ImageId, Counts, Vec<Site>)>,
+    /// The sites of ended images that are not in the file yet.
+    pub(crate) open: Vec<(ImageId, Vec<Site>)>,
+    /// The totals of the processes.
+    pub(crate) processes: Vec<Record>,
+    /// What was live over time, at most 4,096 samples.
+    pub(crate) timeline: Vec<Sample>,
+    pub(crate) footer: Footer,
+    pub(crate) is_sample: bool,
+    /// The time that the collector took for the copy: it took no events meanwhile.
+    pub(crate) copy_time: Duration,
+}
+
+/// The collector's answer to one who asks for figures.
+#[derive(Debug)]
+pub(crate) struct AnsweredFigures {
+    pub(crate) copy: Arc<FiguresCopy>,
+    /// Is notified when the stacks of all sites are in the file.
+    pub(crate) written: Receiver<()>,
+}
+
+/// The figures of a recording in progress at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LiveFigures {
+    /// The status of the recording.
+    pub status: Status,
+    /// The number of sites with figures of their own.
+    pub sites: u64,
+    /// The number of smaller sites whose figures are summed up as those of no stack.
+    pub sites_left_out: u64,
+    /// The time in which the recorder took no events for this answer.
+    pub copy_time: Duration,
+    /// The recording without stacks.
+    pub(crate) recording: Vec<u8>,
+}
+
+/// Returns the answer for these figures. Fails if a stack id is out of range.
+pub(crate) fn write(copy: &FiguresCopy, status: &[u8], sites_max: usize) -> Result<Vec<u8>, RecordingError> {
+    let mut compressor = Compressor::new();
+    let mut recording = if copy.is_sample { RecordingWriter::of_sample() } else { RecordingWriter::new() };
+    let counts = |(image, counts, _): &(ImageId, Counts, Vec<Site>)| {
+        Record::ImageCounts(ImageCounts { image: *image, counts: *counts })
+    };
+    let mut records: Vec<Record> = copy.images.iter().map(counts).collect();
+    records.extend(copy.processes.iter().cloned());
+    let Selected { images, sites, sites_left_out } = largest(copy, sites_max);
+    let mut chunks = encode_records(&records, &mut compressor)?;
+    for (image, sites) in &images {
+        chunks.extend(SitesEncoder::encode(*image, sites, &mut compressor)?);
+    }
+    chunks.extend(TimelineEncoder::encode(None, &copy.timeline, &mut compressor)?);
+    chunks.iter().for_each(|chunk| recording.push(chunk));
+    recording.finish(&copy.footer, &mut compressor);
+
+    let mut answer = MAGIC.to_vec();
+    for number in [status.len() as u64, sites, sites_left_out, copy.copy_time.as_nanos() as u64] {
+        answer.extend_from_slice(&number.to_le_bytes());
+    }
+    answer.extend_from_slice(status);
+    answer.extend_from_slice(recording.pending());
+    Ok(answer)
+}
+
+/// Reads what [`write`] has written. The recording in it is not looked at.
+///
+/// # Errors
+///
+/// `Unsupported` if the recorder is of another version, `InvalidData` if the answer makes no sense.
+pub(crate) fn read(answer: &[u8]) -> io::Result<LiveFigures> {
+    let (header, rest) = answer.split_at_checked(HEADER).ok_or(io::ErrorKind::InvalidData)?;
+    let (magic, numbers) = header.split_at(MAGIC.len());
+    if magic != MAGIC {
+        let is_other_version = magic.starts_with(b"HLLIVE");
+        return Err(if is_other_version { io::ErrorKind::Unsupported } else { io::ErrorKind::InvalidData }.into());
+    }
+    let mut numbers = numbers.chunks_exact(8).map(|bytes| bytes.try_into().map_or(0, u64::from_le_bytes));
+    let [length, sites, sites_left_out, copy_ns] = [(); 4].map(|()| numbers.next().unwrap_or_default());
+    let length = usize::try_from(length).map_err(|_| io::ErrorKind::InvalidData)?;
+    let (status, recording) = rest.split_at_checked(length).ok_or(io::ErrorKind::InvalidData)?;
+    let status = Status::from_text(status).ok_or(io::ErrorKind::InvalidData)?;
+    let copy_time = Duration::from_nanos(copy_ns);
+    Ok(LiveFigures { status, sites, sites_left_out, copy_time, recording: recording.to_vec() })
+}
+
+/// The sites that an answer has, by image and stack.
+struct Selected {
+    images: Vec<(ImageId, Vec<Site>)>,
+    sites: u64,
+    sites_left_out: u64,
+}
+
+/// Selects the sites with the most live bytes; of equals, those that have allocated the most. What
+/// the others hold is added to the root of their stacks.
+fn largest(copy: &FiguresCopy, sites_max: usize) -> Selected {
+    let images = copy.images.iter().map(|(image, _, sites)| (*image, sites));
+    let images: Vec<(ImageId, &Vec<Site>)> =
+        images.chain(copy.open.iter().map(|(image, sites)| (*image, sites))).collect();
+    let all = images.iter().map(|(_, sites)| sites.len()).sum::<usize>();
+    let size = |site: &Site| (site.live_end.bytes, site.bytes_allocated, site.allocations);
+    // The smallest of the selected: of its equals, only so many are selected.
+    let mut least = None;
+    if all > sites_max {
+        let mut sizes: Vec<_> = images.iter().flat_map(|(_, sites)| sites.iter().map(size)).collect();
+        let (larger, at, _) = sizes.select_nth_unstable_by(sites_max, |one, other| other.cmp(one));
+        let bound = *at;
+        let equals = sites_max - larger.iter().filter(|size| **size > bound).count();
+        least = Some((bound, equals));
+    }
+    let mut is_selected = |site: &Site| match &mut least {
+        None => true,
+        Some((bound, equals)) => match size(site).cmp(bound) {
+            std::cmp::Ordering::Greater => true,
+            std::cmp::Ordering::Equal if *equals > 0 => {
+                *equals -= 1;
+                true
+            }
+            _ => false,
+        },
+    };
+    let mut selected = Selected { images: Vec::new(), sites: 0, sites_left_out: 0 };
+    for (image, sites) in images {
+        let (mut kept, mut rest) = (Vec::new(), None);
+        for site in sites {
+            if is_selected(site) {
+                kept.push(*site);
+            } else {
+                add(rest.get_or_insert(Site { stack: StackId::ROOT, ..Site::default() }), site);
+                selected.sites_left_out += 1;
+            }
+        }
+        selected.sites += kept.len() as u64;
+        kept.extend(rest);
+        kept.sort_unstable_by_key(|site| site.stack);
+        selected.images.push((image, kept));
+    }
+    selected
+}
+
+/// Adds the figures of a site to another.
+fn add(sum: &mut Site, site: &Site) {
+    let add = |one: &mut Live, other: Live| {
+        one.bytes = Bytes(one.bytes.0.saturating_add(other.bytes.0));
+        one.blocks = Blocks(one.blocks.0.saturating_add(other.blocks.0));
+    };
+    sum.allocations = Blocks(sum.allocations.0.saturating_add(site.allocations.0));
+    sum.bytes_allocated = Bytes(sum.bytes_allocated.0.saturating_add(site.bytes_allocated.0));
+    sum.temporaries = Blocks(sum.temporaries.0.saturating_add(site.temporaries.0));
+    add(&mut sum.live_end, site.live_end);
+    add(&mut sum.live_at_image_peak, site.live_at_image_peak);
+    add(&mut sum.live_at_session_peak, site.live_at_session_peak);
+    let (errors, of) = (&mut sum.errors, &site.errors);
+    errors.allocated = errors.allocated.with_error(of.allocated);
+    errors.live_end = errors.live_end.with_error(of.live_end);
+    errors.live_at_image_peak = errors.live_at_image_peak.with_error(of.live_at_image_peak);
+    errors.live_at_session_peak = errors.live_at_session_peak.with_error(of.live_at_session_peak);
+}
+
+#[cfg(test)]
+mod tests;
