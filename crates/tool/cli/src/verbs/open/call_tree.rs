@@ -125,8 +125,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the metrics that a tree has at a moment, with their names in JSON; first the one by which
-/// siblings are ordered.
+/// Returns the metrics that a tree has at a moment, with their names in JSON. The first one is that
+/// by which siblings are ordered.
 fn metrics(moment: Moment, metric: Metric) -> Vec<(&'static str, Metric)> {
     let mut metrics = vec![("bytes", Metric::Bytes), ("blocks", Metric::Blocks)];
     if moment == Moment::Total {
