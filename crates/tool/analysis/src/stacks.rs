@@ -179,9 +179,13 @@ impl Stacks {
             let StackFrame { kind, module, offset } = frame;
             hasher.update(format!("{kind:?} {} {offset} ", module.0).as_bytes());
         }
-        for nodes in self.nodes.chunks(4096) {
-            let bytes: Vec<u8> =
-                nodes.iter().flat_map(|(parent, frame)| [parent.0, frame.0]).flat_map(u32::to_le_bytes).collect();
+        let mut bytes = Vec::with_capacity(8 << 12);
+        for nodes in self.nodes.chunks(1 << 12) {
+            bytes.clear();
+            for (parent, frame) in nodes {
+                bytes.extend_from_slice(&parent.0.to_le_bytes());
+                bytes.extend_from_slice(&frame.0.to_le_bytes());
+            }
             hasher.update(&bytes);
         }
     }

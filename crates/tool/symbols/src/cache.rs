@@ -30,7 +30,7 @@ const BLOCK: u64 = 4096;
 const BUILD_ID: std::ops::RangeInclusive<usize> = 8..=64;
 const MAGIC: [u8; 8] = *b"\x89HLS\r\n\x1a\n";
 
-/// The place of the answers about one module.
+/// The place of the answers about one module, or about another file.
 #[derive(Debug, Clone)]
 pub struct CacheEntry {
     directory: PathBuf,
@@ -54,6 +54,12 @@ impl CacheEntry {
             directory: directory.to_owned(),
             path: directory.join(BuildId(build_id.into()).to_string()),
         })
+    }
+
+    /// Returns an entry about something else than a module. The name must be a file name without
+    /// an extension; no other entry of the directory may have it.
+    pub fn named(directory: &Path, name: &str) -> CacheEntry {
+        CacheEntry { directory: directory.to_owned(), path: directory.join(name) }
     }
 
     /// Reads the file with this extension. Of a file with more than `most` bytes, one byte more is

@@ -9,7 +9,7 @@ use heapledger_ledger::Variance;
 use heapledger_recording::{ImageEndReason, ImageId, Recording, Time};
 
 use super::cells::{Cell, CellKey, Cells, EndKind};
-use super::parts::PartRow;
+use super::parts::{PartRow, Parts};
 use super::{CUBE_INTERVALS, Cube, CubeSite, boundaries};
 use crate::amount::MomentAmounts;
 use crate::error::Error;
@@ -24,6 +24,7 @@ use crate::replay::results::ReplayedImage;
 use crate::replay::span::Span;
 use crate::replay::visitor::{BlockEnd, BlockVisitor, EndReason, Origin};
 use crate::selection::Selection;
+use crate::site_table::amounts::Amounts;
 use crate::site_table::{Shared, SiteTable};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
@@ -148,7 +149,7 @@ impl BlockVisitor for &mut Counter<'_, '_, '_> {
                 (interval, EndKind::Reattributed)
             }
             EndReason::ImageEnded if !self.is_detached(end.image) => (self.intervals.of(end.at), EndKind::Ended),
-            // Such an image still runs when it ends.
+            // An image from which the recorder was detached still runs when it ends.
             EndReason::ImageEnded => (self.intervals.after(end.at), EndKind::Ended),
             EndReason::ReplayEnded => (CUBE_INTERVALS, EndKind::Ended),
         };
@@ -295,7 +296,7 @@ impl<'r, 'a, 'o> Counter<'r, 'a, 'o> {
     }
 
     /// Returns the amounts of the groups.
-    fn parts(&self, recording: &Recording<'_>, images: &[ReplayedImage]) -> Vec<PartRow> {
+    fn parts(&self, recording: &Recording<'_>, images: &[ReplayedImage]) -> Parts {
         let last = last_images(recording);
         let mut sums = vec![MomentAmounts::default(); self.groups.len()];
         for image in images {
@@ -310,13 +311,14 @@ impl<'r, 'a, 'o> Counter<'r, 'a, 'o> {
             let group = Group { site: self.representative(group.site), ..*group };
             *rows.entry(group).or_default() += amounts;
         }
-        let row = |(Group { site, thread, class }, amounts)| PartRow { site, thread, class, amounts };
-        let mut rows: Vec<PartRow> = rows.into_iter().map(row).collect();
-        rows.sort_unstable_by_key(|row| (row.site, row.thread, row.class));
-        rows
+        let row = |(Group { site, thread, class }, amounts)| (PartRow { site, thread, class }, amounts);
+        let mut rows: Vec<(PartRow, MomentAmounts)> = rows.into_iter().map(row).collect();
+        rows.sort_unstable_by_key(|(row, _)| (row.site, row.thread, row.class));
+        let (rows, amounts) = rows.into_iter().unzip();
+        Parts { rows, amounts: Amounts::new(amounts) }
     }
 
-    fn finish(self, names: &mut Names<'_, '_>, table: &SiteTable, parts: Vec<PartRow>) -> Cube {
+    fn finish(self, names: &mut Names<'_, '_>, table: &SiteTable, parts: Parts) -> Cube {
         let Counter { merged, intervals, sites, cells, variances, lifetimes, sites_merged, .. } = self;
         let shared = table.shared();
         let mut numbers: HashMap<NodeId, u32> = shared.sites.iter().copied().zip(0..).collect();

@@ -2,23 +2,26 @@
 //! is opened.
 //!
 //! A file is a cache: one that is damaged, of another version or of another recording is ignored.
-//! It is `HLCUBE` and a version; the [identity](RecordingIdentity) of the recording and
-//! checksums of its sites and of the images that were counted; the length of the rest when it is not compressed, and the rest, compressed with
-//! zstd; all sealed with a [checksum](heapledger_symbols::cache). The rest consists of tables, each
-//! with the number of its rows and then its columns, of 8, 4 or 1 bytes a row, little-endian.
+//! It is `HLCUBE` and a version; the [identity](RecordingIdentity) of the recording, and checksums
+//! of its sites and of the images that were counted; the length of the rest when it is not
+//! compressed, and the rest, compressed with zstd; all sealed with a
+//! [checksum](heapledger_symbols::cache). The rest consists of columns, each with the number of its
+//! rows before it, of 1 to 16 bytes a row, little-endian.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use heapledger_core::{Bytes, ThreadId};
 use heapledger_ledger::Variance;
 use heapledger_recording::{ImageId, Time};
-use heapledger_symbols::cache::{sealed, unsealed};
+use heapledger_symbols::cache::{CacheEntry, sealed, unsealed};
 
 use super::cells::{Cell, CellKey};
-use super::parts::PartRow;
+use super::parts::{PartRow, Parts};
 use super::{CUBE_INTERVALS, Cube, CubeQuestion, CubeSite};
 use crate::amount::{Amount, MomentAmounts};
 use crate::parts::PartBy;
+use crate::site_table::amounts::{Amounts, ExactAmounts};
 use crate::site_table::{Shared, SiteTable};
 
 const MAGIC: &[u8; 6] = b"HLCUBE";
@@ -27,6 +30,7 @@ const VERSION: u16 = 1;
 /// The maximum bytes of a file, and of what it has when it is not compressed.
 const FILE_MAX: u64 = 256 << 20;
 const TABLES_MAX: u64 = 1 << 30;
+const EXTENSION: &str = "cube";
 /// The level of compression: speed matters more than size.
 const LEVEL: i32 = 1;
 
@@ -49,6 +53,13 @@ impl RecordingIdentity {
         RecordingIdentity { bytes: recording.len() as u64, modified_ns, trailer: crc32fast::hash(trailer) }
     }
 
+    /// Returns the place of the cube of some images in a directory.
+    fn entry(self, directory: &Path, images: &[ImageId]) -> CacheEntry {
+        let RecordingIdentity { bytes, modified_ns, trailer } = self;
+        let images = checksum_of(images);
+        CacheEntry::named(directory, &format!("{bytes:x}-{modified_ns:x}-{trailer:08x}-{images:08x}"))
+    }
+
     fn to_bytes(self) -> [u8; 20] {
         let mut bytes = [0; 20];
         bytes[..8].copy_from_slice(&self.bytes.to_le_bytes());
@@ -59,6 +70,21 @@ impl RecordingIdentity {
 }
 
 impl Cube {
+    /// Keeps the cube in a directory of such files, which is made if it is not there. Does nothing
+    /// if the cube cannot be [encoded](Cube::encode), or if the file cannot be written. Files
+    /// beyond 256 MiB together are removed, the oldest first.
+    pub fn save(&self, directory: &Path, identity: RecordingIdentity, table: &SiteTable) {
+        if let Some(file) = self.encode(identity, table) {
+            identity.entry(directory, &self.images).write(EXTENSION, &file);
+        }
+    }
+
+    /// Returns the cube that was [saved](Cube::save) in a directory, as [`Cube::decode`] does.
+    pub fn load(directory: &Path, identity: RecordingIdentity, images: &[ImageId], table: &SiteTable) -> Option<Cube> {
+        let file = identity.entry(directory, images).read(EXTENSION, FILE_MAX)?;
+        Cube::decode(&file, identity, images, table)
+    }
+
     /// Returns the contents of a file with the cube of a recording. `None` if the cube has sites
     /// that the table does not have, or parts are missing in it because they could not be read, or
     /// if the file would have more than 256 MiB.
@@ -113,19 +139,28 @@ impl Cube {
     }
 
     fn put_parts(&self, out: &mut Vec<u8>) {
-        let parts = &self.parts;
-        put(out, parts.iter().map(|row| row.site.to_le_bytes()));
-        put(out, parts.iter().map(|row| [row.thread.is_some().into()]));
+        let Parts { rows, amounts } = &self.parts;
+        put(out, rows.iter().map(|row| row.site.to_le_bytes()));
+        put(out, rows.iter().map(|row| [row.thread.is_some().into()]));
         let thread = |row: &PartRow| row.thread.unwrap_or_default();
-        put(out, parts.iter().map(|row| thread(row).0.0.to_le_bytes()));
-        put(out, parts.iter().map(|row| thread(row).1.0.to_le_bytes()));
-        put(out, parts.iter().map(|row| row.class.0.to_le_bytes()));
-        for moment in MOMENTS {
-            for figure in FIGURES {
-                put(out, parts.iter().map(|row| figure(moment(&mut row.amounts.clone())).to_le_bytes()));
+        put(out, rows.iter().map(|row| thread(row).0.0.to_le_bytes()));
+        put(out, rows.iter().map(|row| thread(row).1.0.to_le_bytes()));
+        put(out, rows.iter().map(|row| row.class.0.to_le_bytes()));
+        out.push(matches!(amounts, Amounts::Exact(_)).into());
+        match amounts {
+            Amounts::Exact(all) => {
+                let columns = ExactAmounts::FIGURES;
+                columns.iter().for_each(|figure| put(out, all.iter().map(|it| figure(&mut { *it }).to_le_bytes())));
             }
-            for figure in WIDE_FIGURES {
-                put(out, parts.iter().map(|row| figure(moment(&mut row.amounts.clone())).to_le_bytes()));
+            Amounts::Estimated(all) => {
+                for moment in MOMENTS {
+                    for figure in FIGURES {
+                        put(out, all.iter().map(|it| figure(moment(&mut { *it })).to_le_bytes()));
+                    }
+                    for figure in WIDE_FIGURES {
+                        put(out, all.iter().map(|it| figure(moment(&mut { *it })).to_le_bytes()));
+                    }
+                }
             }
         }
     }
@@ -142,9 +177,13 @@ const WIDE_FIGURES: [fn(&mut Amount) -> &mut u128; 3] =
 /// Returns the first part of a message, which is compared as a whole.
 fn head(identity: RecordingIdentity, shared: &Shared, images: &[ImageId]) -> Vec<u8> {
     let version = VERSION.to_le_bytes();
-    let images: Vec<u8> = images.iter().flat_map(|image| image.0.to_le_bytes()).collect();
-    let checksums = [shared.checksum(), crc32fast::hash(&images)].map(u32::to_le_bytes);
+    let checksums = [shared.checksum(), checksum_of(images)].map(u32::to_le_bytes);
     [&MAGIC[..], &version, &identity.to_bytes(), checksums.as_flattened()].concat()
+}
+
+fn checksum_of(images: &[ImageId]) -> u32 {
+    let images: Vec<u8> = images.iter().flat_map(|image| image.0.to_le_bytes()).collect();
+    crc32fast::hash(&images)
 }
 
 /// Appends a column.
@@ -229,34 +268,49 @@ fn read(tables: &[u8], shared: &Arc<Shared>, images: &[ImageId]) -> Option<Cube>
     Some(Cube { shared, images, boundaries, sites, cells, variances, parts, lifetimes, merged, damage })
 }
 
-fn read_parts(reader: &mut Reader<'_>, sites: usize) -> Option<Vec<PartRow>> {
+fn read_parts(reader: &mut Reader<'_>, sites: usize) -> Option<Parts> {
     let of_sites = reader.column()?;
-    let rows = of_sites.len();
-    let has_thread: &[[u8; 1]] = reader.column_of(rows)?;
-    let (images, threads) = (reader.column_of(rows)?, reader.column_of(rows)?);
-    let classes: &[[u8; 8]] = reader.column_of(rows)?;
-    let mut parts: Vec<PartRow> = Vec::with_capacity(rows);
+    let length = of_sites.len();
+    let has_thread: &[[u8; 1]] = reader.column_of(length)?;
+    let (images, threads) = (reader.column_of(length)?, reader.column_of(length)?);
+    let classes: &[[u8; 8]] = reader.column_of(length)?;
+    let mut rows: Vec<PartRow> = Vec::with_capacity(length);
     for (at, (site, (image, thread))) in u32s(of_sites).zip(u32s(images).zip(u32s(threads))).enumerate() {
         if site as usize >= sites {
             return None;
         }
         let thread = (has_thread[at] != [0]).then_some((ImageId(image), ThreadId(thread)));
-        let class = Bytes(u64::from_le_bytes(classes[at]));
-        parts.push(PartRow { site, thread, class, amounts: MomentAmounts::default() });
+        rows.push(PartRow { site, thread, class: Bytes(u64::from_le_bytes(classes[at])) });
     }
-    for moment in MOMENTS {
-        for figure in FIGURES {
-            let column: &[[u8; 8]] = reader.column_of(rows)?;
-            let rows = parts.iter_mut().zip(column);
-            rows.for_each(|(row, bytes)| *figure(moment(&mut row.amounts)) = u64::from_le_bytes(*bytes));
+    let (&is_exact, rest) = reader.0.split_first()?;
+    reader.0 = rest;
+    // Nothing is allocated for figures that are not there.
+    let bytes = if is_exact != 0 { 8 * ExactAmounts::FIGURES.len() } else { MOMENTS.len() * (3 * 8 + 3 * 16) };
+    if rest.len() < length.checked_mul(bytes)? {
+        return None;
+    }
+    let mut amounts = Amounts::nothing(length, is_exact != 0);
+    match &mut amounts {
+        Amounts::Exact(all) => {
+            for figure in ExactAmounts::FIGURES {
+                let column = all.iter_mut().zip(reader.column_of(length)?);
+                column.for_each(|(it, bytes)| *figure(it) = u64::from_le_bytes(*bytes));
+            }
         }
-        for figure in WIDE_FIGURES {
-            let column: &[[u8; 16]] = reader.column_of(rows)?;
-            let rows = parts.iter_mut().zip(column);
-            rows.for_each(|(row, bytes)| *figure(moment(&mut row.amounts)) = u128::from_le_bytes(*bytes));
+        Amounts::Estimated(all) => {
+            for moment in MOMENTS {
+                for figure in FIGURES {
+                    let column = all.iter_mut().zip(reader.column_of(length)?);
+                    column.for_each(|(it, bytes)| *figure(moment(it)) = u64::from_le_bytes(*bytes));
+                }
+                for figure in WIDE_FIGURES {
+                    let column = all.iter_mut().zip(reader.column_of(length)?);
+                    column.for_each(|(it, bytes)| *figure(moment(it)) = u128::from_le_bytes(*bytes));
+                }
+            }
         }
     }
-    Some(parts)
+    Some(Parts { rows, amounts })
 }
 
 /// True if these bytes are the tables of a file for a recording with two sites.
@@ -279,7 +333,7 @@ pub(crate) fn exercise(data: &[u8]) {
     let _ = cube.lifetimes(&table.all(), None);
     let _ = cube.parts(&table.all(), PartBy::Thread);
     let _ = cube.table_of_parts(PartBy::SizeClass, |_| true);
-    // What was read is written as it was.
+    // Tables are written as they were read.
     let again = read(&cube.tables(), &shared, &[]);
     assert!(again.is_some_and(|again| again.tables() == cube.tables()));
 }

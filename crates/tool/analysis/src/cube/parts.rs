@@ -8,9 +8,18 @@ use heapledger_recording::ImageId;
 use super::{Cube, CubeSite};
 use crate::amount::MomentAmounts;
 use crate::parts::{Part, PartBy};
+use crate::site_table::amounts::Amounts;
 use crate::site_table::{SiteSet, SiteTable};
 
-/// The blocks of a site that one thread allocated and that are of one size class.
+/// The blocks of sites by thread and size class.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) rows: Vec<PartRow>,
+    /// The amounts of the rows.
+    pub(super) amounts: Amounts,
+}
+
+/// A site, a thread and a size class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartRow {
     /// The number of the site in the cube.
@@ -19,7 +28,6 @@ pub(super) struct PartRow {
     pub(super) thread: Option<(ImageId, ThreadId)>,
     /// The largest size of the class.
     pub(super) class: Bytes,
-    pub(super) amounts: MomentAmounts,
 }
 
 impl PartRow {
@@ -42,10 +50,10 @@ impl Cube {
             return None;
         }
         let mut sums: HashMap<Part, MomentAmounts> = HashMap::new();
-        for row in &self.parts {
+        for (at, row) in self.parts.rows.iter().enumerate() {
             let CubeSite { process, site } = self.sites[row.site as usize];
             if set.has(site as usize) {
-                *sums.entry(row.part(by, process)?).or_default() += row.amounts;
+                *sums.entry(row.part(by, process)?).or_default() += self.parts.amounts.moments(at);
             }
         }
         let mut parts: Vec<(Part, MomentAmounts)> = sums.into_iter().collect();
@@ -62,12 +70,12 @@ impl Cube {
         }
         let mut amounts = vec![MomentAmounts::default(); self.shared.sites.len()];
         let mut left_out = MomentAmounts::default();
-        for row in &self.parts {
+        for (at, row) in self.parts.rows.iter().enumerate() {
             let CubeSite { process, site } = self.sites[row.site as usize];
             if is_in(row.part(by, process)?) {
-                amounts[site as usize] += row.amounts;
+                amounts[site as usize] += self.parts.amounts.moments(at);
             } else {
-                left_out += row.amounts;
+                left_out += self.parts.amounts.moments(at);
             }
         }
         Some(SiteTable::of_parts(self.shared.clone(), amounts, left_out, self.damage.clone()))

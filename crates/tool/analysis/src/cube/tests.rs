@@ -10,7 +10,9 @@ use proptest::prelude::*;
 
 use super::cells::{Cell, CellKey, EndKind};
 use super::file::RecordingIdentity;
+use super::parts::{PartRow, Parts};
 use super::{CUBE_INTERVALS, Cube, CubeOptions, CubeQuestion, CubeSite};
+use crate::site_table::amounts::Amounts;
 use crate::stacks::StackFrame;
 use crate::testing::{steps, steps_around_a_checkpoint, write};
 use crate::*;
@@ -224,6 +226,33 @@ fn freed(recording: &Recording<'_>, times: &RangeInclusive<u64>) -> (u64, u64) {
     freed
 }
 
+/// A cube is found again for the same file alone, and a file that is damaged is not used.
+#[test]
+fn saved_cubes() {
+    let (finished, ..) = write(&steps_around_a_checkpoint(5, 5));
+    let recording = Recording::open(&finished).unwrap();
+    let mut names = names(&recording);
+    let (table, cube) = cube(&mut names, &CubeOptions::default());
+    let cube = cube.unwrap();
+    let directory = std::env::temp_dir().join(format!("heapledger-cubes-{}", std::process::id()));
+    let images = Filter::default().images(&recording).unwrap();
+    let identity = RecordingIdentity::new(&finished, 7);
+    let load = |identity| Cube::load(&directory, identity, &images, &table).map(|cube| cube.cells);
+    assert_eq!(load(identity), None);
+    cube.save(&directory, identity, &table);
+    assert_eq!(load(identity).as_ref(), Some(&cube.cells));
+    assert_eq!(load(RecordingIdentity { bytes: 8, ..identity }), None);
+    for file in std::fs::read_dir(&directory).unwrap() {
+        let path = file.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    assert_eq!(load(identity), None);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
 #[test]
 fn stopped_replays() {
     let (finished, ..) = write(&steps_around_a_checkpoint(20, 20));
@@ -234,10 +263,11 @@ fn stopped_replays() {
 }
 
 /// Returns a small cube with a row in each table.
-fn small() -> Cube {
+fn small(is_exact: bool) -> Cube {
     let shared = std::sync::Arc::new(crate::site_table::Shared::of_nothing(2));
     let cell = Cell { bytes: 100, blocks: 2 };
-    let amounts = MomentAmounts { total: cell.amount(), ..MomentAmounts::default() };
+    let mut amounts = MomentAmounts { total: cell.amount(), ..MomentAmounts::default() };
+    amounts.total.temporaries_variance = if is_exact { 0 } else { 9 };
     let thread = Some((ImageId(0), heapledger_core::ThreadId(1)));
     let class = heapledger_core::Bytes(64);
     Cube {
@@ -250,7 +280,7 @@ fn small() -> Cube {
             (CellKey::new(1, None, (0, 9), EndKind::Freed), cell),
         ],
         variances: vec![heapledger_ledger::Variance::of(heapledger_core::Bytes(50), heapledger_core::Blocks(2)); 2],
-        parts: vec![super::parts::PartRow { site: 1, thread, class, amounts }],
+        parts: Parts { rows: vec![PartRow { site: 1, thread, class }], amounts: Amounts::new(vec![amounts]) },
         lifetimes: vec![((0, 9), cell)],
         merged: 0,
         damage: Vec::new(),
@@ -258,17 +288,26 @@ fn small() -> Cube {
 }
 
 #[test]
-fn damaged_tables() {
-    let tables = small().tables();
-    crate::fuzzing::cube(&tables);
-    assert!(super::file::is_readable(&tables), "the test begins with tables that can be read");
-    // Most of the bytes are boundaries, which differ in nothing.
-    let rest = 8 + 8 * (CUBE_INTERVALS - 3);
-    for at in (0..16).chain(rest..tables.len()) {
-        let mut bad = tables.clone();
-        bad[at] ^= if at % 2 == 0 { 1 } else { 0x80 };
-        crate::fuzzing::cube(&bad);
-        crate::fuzzing::cube(&tables[..at]);
+fn whole_tables() {
+    for is_exact in [true, false] {
+        let tables = small(is_exact).tables();
+        assert!(super::file::is_readable(&tables));
+        crate::fuzzing::cube(&tables);
+        (0..tables.len()).for_each(|at| assert!(!super::file::is_readable(&tables[..at]), "cut off at {at}"));
+    }
+}
+
+proptest! {
+    #[test]
+    fn damaged_tables(is_exact in any::<bool>(), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+        let mut tables = small(is_exact).tables();
+        // Before the others are the boundaries, which differ in nothing.
+        let others = 8 + 8 * (CUBE_INTERVALS - 2);
+        for (at, byte) in changes {
+            let at = others + at.index(tables.len() - others);
+            tables[at] = byte;
+        }
+        crate::fuzzing::cube(&tables);
     }
 }
 

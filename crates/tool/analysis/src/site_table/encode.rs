@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::columns::{CallColumns, ColumnName};
+use super::call_columns::{CallColumns, ColumnName};
 use crate::amount::Metric;
 use crate::names::Names;
 

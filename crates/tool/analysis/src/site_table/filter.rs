@@ -143,7 +143,8 @@ impl SiteTable {
         }
     }
 
-    /// Returns for each call whether it, or one that it is inside of, is of a function that matches.
+    /// Returns for each call whether it, or one that it is inside of, is of a function that
+    /// matches.
     fn calls_within(&self, names: &Names<'_, '_>, pattern: &Pattern) -> Vec<bool> {
         let matches = self.matching(names, pattern);
         let mut within = vec![false; self.shared.calls.len()];

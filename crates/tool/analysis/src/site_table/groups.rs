@@ -105,7 +105,7 @@ impl SiteTable {
     }
 
     /// Returns the groups by a property, which are found when they are first asked for.
-    fn group_column(&self, names: &mut Names<'_, '_>, by: RankBy) -> Arc<GroupColumn> {
+    pub(super) fn group_column(&self, names: &mut Names<'_, '_>, by: RankBy) -> Arc<GroupColumn> {
         let find = |names: &mut Names<'_, '_>| {
             let known = self.shared.groups.lock().unwrap_or_else(PoisonError::into_inner);
             let column = known.iter().find(|(known, _)| *known == by).map(|(_, column)| Arc::clone(column));

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::columns::{CallColumns, ColumnName, ColumnRequest, Cut};
+use super::call_columns::{CallColumns, ColumnName, ColumnRequest, Cut};
 use crate::events::EventMap;
 
 /// The stacks that go on outwards with one call.
