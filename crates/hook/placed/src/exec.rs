@@ -18,6 +18,7 @@ use heapledger_recorder::follow::{Executor, follow, follow_from};
 use heapledger_recorder::hook::processes::{self, Exec};
 use heapledger_recorder::session;
 
+use crate::call::Call;
 use crate::mappings;
 use crate::start::{heapledger_placed_starts, session_to_be_joined};
 
@@ -84,21 +85,6 @@ unsafe extern "C" fn thunk() {
 /// Returns the end of the stack for [`execute`]; 0 if that is the caller's own.
 extern "C" fn exec_stack(stack_pointer: usize) -> usize {
     thread_slots::exec_stack(stack_pointer)
-}
-
-/// A system call, as the thunk has pushed its registers.
-#[repr(C)]
-pub(crate) struct Call {
-    pub(crate) rbp: usize,
-    pub(crate) number: usize,
-    pub(crate) r10: usize,
-    pub(crate) r9: usize,
-    pub(crate) r8: usize,
-    pub(crate) rdx: usize,
-    pub(crate) rsi: usize,
-    pub(crate) rdi: usize,
-    /// The address in the stub to which the thunk returns.
-    pub(crate) return_address: usize,
 }
 
 /// A path that is made for the recorder: that of a file below an open directory.

@@ -12,6 +12,8 @@
 #![allow(unreachable_pub, reason = "exported symbols must be `pub`, though no Rust code names them")]
 
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
+mod call;
+#[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod description;
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod exec;

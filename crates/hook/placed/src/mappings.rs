@@ -8,7 +8,7 @@ use heapledger_recorder::hook::mappings;
 use heapledger_recorder::session;
 use heapledger_redirect::nesting;
 
-use crate::exec::Call;
+use crate::call::Call;
 use crate::start::{heapledger_placed_starts, session_to_be_joined};
 
 /// The numbers of mmap, mprotect, munmap, brk, mremap, madvise, shmat and shmdt.

@@ -267,8 +267,10 @@ mod tests {
             let Verb::Record(record) = parse(&format!("heapledger {line}")).unwrap().verb else { panic!("not record") };
             assert_eq!(record.pid.as_deref(), Some("7"), "{line}");
         }
-        // A program that is attached to has no mappings recorded.
-        assert!(parse("heapledger record -p 7 --mappings").is_err());
+        for line in ["record -p 7 --mappings", "attach 7 --mappings", "start 7 --mappings"] {
+            assert!(parse(&format!("heapledger {line}")).is_ok(), "{line}");
+        }
+        assert!(parse("heapledger attach 7 --mappings --aggregate").is_err());
         let Verb::Record(record) = parse("heapledger record ss -p 7").unwrap().verb else { panic!("not record") };
         assert_eq!((record.pid, record.command.len()), (None, 3));
     }

@@ -50,8 +50,8 @@ pub struct IdleMapping {
 
 impl IdleMemory {
     /// Clears the marks of all pages of a process, waits, and returns the memory that was not
-    /// touched meanwhile: in whole pages, or huge pages. The process is not stopped. It has the cost
-    /// of one flush of its translation caches, and of the marks, which the processor sets again.
+    /// touched meanwhile: in whole pages, or huge pages. The process is not stopped. It costs the
+    /// process one flush of its translation caches, and the marks, which the processor sets again.
     ///
     /// Pages of files and shared memory count as touched if another process has touched them, too.
     /// The kernel takes pages whose marks are cleared for less used when it looks for memory.
@@ -92,7 +92,8 @@ impl IdleMemory {
     }
 
     /// Returns the advice to do without mappings of private memory of which nine tenths were not
-    /// touched, a MiB of each at least. `None` if that is less than 1 MiB or 5 % of resident memory.
+    /// touched, a MiB of each at least. `None` if that is less than 1 MiB or 5 % of all resident
+    /// memory.
     pub fn advice(&self) -> Option<ResidentAdvice> {
         let is_unused = |mapping: &&IdleMapping| {
             let share = u128::from(mapping.idle) * 100 >= u128::from(mapping.resident) * u128::from(UNUSED_PERCENT);

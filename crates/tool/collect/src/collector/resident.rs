@@ -62,7 +62,7 @@ impl Collector {
     pub(super) fn snapshot_resident(&mut self, now: Time) {
         self.write_resident(Duration::ZERO);
         self.answer_for_blocks(now);
-        // Those that have waited for too long exit.
+        // Processes that have waited for too long exit.
         self.resident.exiting.retain(|exiting| !exiting.is_late());
         if self.resident.snapshooter.is_busy() || self.snapshot_exiting(now) {
             return;
