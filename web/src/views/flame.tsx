@@ -40,7 +40,7 @@ export function FlamePlace({label}: ViewProps) {
   const state = useMemo(() => stateOf(new URLSearchParams(text)), [text]);
   useKeys(FLAME_KEYS.map(([key, does]) => ({key: '', shown: key, does: `flame graph: ${does}`, run: () => undefined})));
   return (
-    <div class="fill flame-place">
+    <div class="fill flame-room">
       <Unused verb="columns" unused={unused} />
       <Answered asked={asked} what="Reading the call tree">{(answer) => (
         <FlameView answer={answer} before={undefined} name={`${label} of ${currentFile.value?.name ?? ''}`} state={state} makeWorker={makeWorker}

@@ -8,7 +8,6 @@ import {bytes, count, seconds, share} from '../parts/format';
 import {units} from '../parts/preferences';
 import {rowCondition, rowMore, rowName, type Ranks, type Row} from '../parts/rows';
 import {ViewLink} from '../parts/stack';
-import type {Parameter} from '../state/address';
 import {optionsFor} from '../state/options';
 import {narrow, parameters} from '../state/state';
 import {Sparkline} from './sparkline';
@@ -42,7 +41,7 @@ function Figure({label, value, children}: {label: string; value: string; childre
 }
 
 /** The next clicks, the most useful first: what this recording shows most clearly. */
-function nextClicks(summary: Summary, options: readonly Parameter[]): ComponentChildren {
+function nextClicks(summary: Summary): ComponentChildren {
   const {bytes_live_end: end = 0, bytes_live_max: peak = 0, temporary_allocations: temporary = 0, allocations = 0} = summary;
   const clicks: [number, ComponentChildren][] = [
     [1, <ViewLink to="tree">Who holds the {bytes(peak, units.value)} of the peak: the tree of calls</ViewLink>],
@@ -52,7 +51,6 @@ function nextClicks(summary: Summary, options: readonly Parameter[]): ComponentC
       <ViewLink to="temporary">Where {count(temporary)} temporary allocations ({share(temporary / Math.max(1, allocations))}) come from</ViewLink>],
     [0.3, <ViewLink to="treemap">Of which types the blocks are</ViewLink>],
   ];
-  void options;
   return clicks.sort(([a], [b]) => b - a).slice(0, 3).map(([, click]) => <li>{click}</li>);
 }
 
@@ -133,9 +131,9 @@ export function SummaryView({label}: ViewProps) {
               <Figure label="temporary" value={share((summary.temporary_allocations ?? 0) / Math.max(1, allocations))}>{count(summary.temporary_allocations ?? 0)} allocations</Figure>
               {summary.resident_max === undefined || summary.resident_max === null ? null
                 : <Figure label="resident at most" value={bytes(summary.resident_max.bytes, units.value)}>at {seconds(summary.resident_max.time_seconds)}</Figure>}
-              <Figure label="time" value={seconds(summary.duration_seconds ?? 0)}>{count(summary.threads ?? 0)} threads</Figure>
+              <Figure label="time" value={seconds(summary.duration_seconds ?? 0)}>{summary.threads === 1 ? '1 thread' : `${count(summary.threads ?? 0)} threads`}</Figure>
             </dl>
-            <section class="next"><h2>Look next</h2><ol>{nextClicks(summary, options)}</ol></section>
+            <section class="next"><h2>Look next</h2><ol>{nextClicks(summary)}</ol></section>
             <Sparkline />
             <div class="cards">
               <Largest title="Largest owners" verb="top" by="owner" view="table" />

@@ -192,6 +192,36 @@ fn what_takes_long_is_in_a_lane() {
     assert!(forgotten.is_empty(), "no lane of .ci/run has these: {forgotten:?}");
 }
 
+/// The built files of the page of `heapledger open` were made from the sources that are here.
+/// `web/build` notes a hash of the sources (FNV-1a of paths and contents) beside what it makes, so
+/// that this needs no Node; `.ci/page` builds them anew and compares.
+#[test]
+fn the_page_is_built_from_its_sources() {
+    let web = root().join("web");
+    let (mut open, mut files) = (vec![web.join("src")], Vec::new());
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(&web).unwrap().to_str().unwrap().to_owned();
+            match path.is_dir() {
+                true if !name.ends_with("/tests") => open.push(path),
+                false if !name.ends_with(".test.ts") => files.push(name),
+                _ => {}
+            }
+        }
+    }
+    files.sort();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for name in &files {
+        let contents = fs::read(web.join(name)).unwrap();
+        for &byte in name.as_bytes().iter().chain(&[0]).chain(&contents) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    let noted = fs::read_to_string(root().join("crates/tool/viewer/src/assets/sources.txt")).unwrap();
+    assert_eq!(noted.trim(), format!("{hash:016x}"), "the page was changed: run web/build");
+}
+
 /// Cargo reads a whole crate to look for examples, even if there are none, and compiles it once
 /// more for tests that do not exist. Manifests switch this off; this test checks that they are
 /// right.
