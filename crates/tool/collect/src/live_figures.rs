@@ -18,7 +18,7 @@ use heapledger_recording::{
     SitesEncoder, TimelineEncoder, encode_records,
 };
 
-use crate::control::Status;
+use crate::status::Status;
 
 /// The first bytes of an answer.
 const MAGIC: &[u8; 8] = b"HLLIVE1\n";
@@ -39,7 +39,7 @@ pub(crate) struct FiguresCopy {
     pub(crate) open: Vec<(ImageId, Vec<Site>)>,
     /// The totals of the processes.
     pub(crate) processes: Vec<Record>,
-    /// What was live over time, at most 4,096 samples.
+    /// The live bytes over time, at most 4,096 samples.
     pub(crate) timeline: Vec<Sample>,
     pub(crate) footer: Footer,
     pub(crate) is_sample: bool,

@@ -89,8 +89,8 @@ impl LiveRecording {
         &self.session
     }
 
-    /// Asks the recorder for its figures, and reads what is new in the file. Waits for the recorder,
-    /// which answers at most four times a second.
+    /// Asks the recorder for its figures, and reads what is new in the file. Waits for the
+    /// recorder, which answers at most four times a second.
     ///
     /// # Errors
     ///
@@ -111,8 +111,8 @@ impl LiveRecording {
     }
 
     /// Returns the bytes of a finished recording with the figures of the last
-    /// [`refresh`](Self::refresh); none before the first. Sites that the figures leave out are summed
-    /// up as sites of the root of the stacks.
+    /// [`refresh`](Self::refresh); none before the first. Sites that the figures leave out are
+    /// summed up as sites of the root of the stacks.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -135,8 +135,8 @@ struct FollowedFile {
 }
 
 impl FollowedFile {
-    /// Returns the file with this path, to be read on where it was left, or from its beginning if it
-    /// is another one.
+    /// Returns the file with this path, to be read on where it was left, or from its beginning if
+    /// it is another one.
     fn follow(known: Option<FollowedFile>, path: &Path, recorder: u32) -> Result<FollowedFile, LiveError> {
         let failed = |source| LiveError::File { path: path.to_owned(), source };
         // The recorder may have another root directory.
@@ -162,7 +162,8 @@ impl FollowedFile {
         }
     }
 
-    /// Reads the chunks that have been added, apart from events and others that figures do not need.
+    /// Reads the chunks that have been added, apart from events and others that figures do not
+    /// need.
     fn read_new(&mut self) -> Result<(), LiveError> {
         let failed = |source| LiveError::File { path: self.path.clone(), source };
         let damaged = |source| LiveError::Damaged { path: self.path.clone(), source };
@@ -217,7 +218,7 @@ impl FollowedFile {
         // or of an image that has ended since the answer.
         let is_outdated = |chunk: &EncodedChunk| is_sites(chunk) && images.contains(&chunk.head().image);
         let kept = self.chunks.iter().filter(|chunk| !is_outdated(chunk));
-        // Of several records about one thing the last counts.
+        // The last of several records about one thing counts.
         kept.chain(&session).chain(&new).for_each(|chunk| writer.push(chunk));
         writer.finish(&footer, &mut compressor);
         Ok(writer.pending().to_vec())

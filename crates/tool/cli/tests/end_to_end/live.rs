@@ -72,7 +72,7 @@ fn check_figures(option: &str) {
     assert_eq!(number(row(&first, "keep_small"), "bytes_live"), 1200);
     let short = row(&first, "use_shortly");
     assert_eq!([number(short, "bytes_live"), number(short, "allocations"), number(short, "temporary")], [0, 50, 50]);
-    // What goes through the callers.
+    // Callers hold what goes through them.
     assert_eq!(
         (number(row(&first, "serve"), "bytes_live"), number(row(&first, "serve"), "bytes_through")),
         (0, 501_200)
@@ -259,10 +259,11 @@ fn a_terminal_shows_a_command_that_obeys_keys() {
     terminal.wait("+488.3 KiB");
     // The callers of the first row, from the inside out, and back.
     terminal.press(&["Enter"]);
-    terminal.wait(": callers");
-    terminal.press(&["Enter"]);
-    terminal.wait("› keep_large: callers");
+    terminal.wait("callers of keep_large");
     terminal.wait(" serve");
+    terminal.press(&["Enter"]);
+    terminal.wait("callers of serve");
+    terminal.wait(" main");
     terminal.press(&["BSpace", "BSpace"]);
     terminal.wait("keep_small");
     // Filter, help, another size.
@@ -293,7 +294,7 @@ fn a_terminal_survives_its_recorder_and_leaves_the_recording_alone() {
     let watched = Watched::start("");
     let recorder = watched.recorder();
     let line = format!("{HEAPLEDGER} live {recorder}");
-    // Who leaves leaves the recording as it is.
+    // The recording stays as it is when the view ends.
     let Some(terminal) = TestTerminal::open(&line) else { return };
     terminal.wait("keep_large");
     terminal.press(&["C-c"]);
@@ -307,7 +308,7 @@ fn a_terminal_survives_its_recorder_and_leaves_the_recording_alone() {
     assert!(last.contains("keep_large"), "{last}");
     // The last figures can still be asked.
     terminal.press(&["Enter"]);
-    terminal.wait(": callers");
+    terminal.wait("callers of");
     terminal.press(&["q"]);
     let after = terminal.wait("left with 0");
     assert!(!after.contains("keep_large"), "{after}");

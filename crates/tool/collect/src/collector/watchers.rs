@@ -19,7 +19,7 @@ const INTERVAL_PER_COPY: u32 = 20;
 /// The shortest time between two files that are replaced for watchers, if a file has no events.
 const SNAPSHOT_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-/// Those who wait for figures.
+/// The requesters that wait for figures.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     /// The stamps from which on they want figures, and where to send them.
@@ -76,7 +76,7 @@ impl Collector {
             is_sample: shared.is_sample,
             copy_time: Duration::ZERO,
         };
-        // Such a file is written as a whole, and gets no stacks in between.
+        // A file without events is written as a whole, and gets no stacks in between.
         if !self.shared.keeps_events {
             let start = Instant::now();
             self.write_snapshot(now);

@@ -62,7 +62,7 @@ fn answers_are_read_as_written() {
 fn the_largest_sites_stay_and_the_rest_is_summed_up() {
     let figures = read(&write(&copy(), &status().to_text(), 3).unwrap()).unwrap();
     assert_eq!((figures.sites, figures.sites_left_out), (3, 3));
-    // Of the two with ten live bytes, the one that has allocated more.
+    // Two sites have ten live bytes: the one stays that has allocated more.
     let expected = [(0, vec![(0, 1)]), (1, vec![(0, 10), (3, 500), (9, 10)]), (2, vec![(3, 20)])];
     assert_eq!(live(&figures), expected);
     let recording = Recording::open(&figures.recording).unwrap();

@@ -32,8 +32,8 @@ impl RecordingFile {
         Ok(RecordingFile { path: directory.path().join("live.hl"), _directory: Some(directory) })
     }
 
-    /// Returns the arguments of `record` for the command: those of the verb itself, so that it has all
-    /// its defaults.
+    /// Returns the arguments of `record` for the command: those of the verb itself, so that it has
+    /// all its defaults.
     pub(super) fn record(&self, arguments: &Live) -> Result<Record> {
         // A file that is removed needs no names.
         let names = if self._directory.is_some() { "none" } else { "auto" };

@@ -32,7 +32,7 @@ pub(crate) struct LiveJson<'p> {
     bytes_resident: Option<u64>,
     /// All allocations and reallocations so far, also those of processes that have ended.
     allocations: u64,
-    /// Those that were freed by the next call of their thread.
+    /// The allocations that were freed by the next call of their thread.
     temporary: u64,
     /// The rate since the line before; null in the first line.
     allocations_per_second: Option<f64>,

@@ -47,7 +47,7 @@ pub(crate) struct LiveRow {
     pub(crate) bytes_through: Option<u64>,
     /// All allocations so far.
     pub(crate) allocations: u64,
-    /// Those of them that were freed by the next call of their thread.
+    /// The allocations that were freed by the next call of their thread.
     pub(crate) temporary: u64,
     /// The rate since the picture before; `None` in the first one.
     pub(crate) allocations_per_second: Option<f64>,
@@ -139,7 +139,7 @@ impl<'s> Painter<'s> {
         let mut live = Amount::default();
         totals.sites.iter().for_each(|(_, amounts)| live += amounts.live);
         let images = recording.images();
-        let program = images.iter().find(|image| image.pid == at.pid).or(images.first());
+        let program = images.iter().rev().find(|image| image.pid == at.pid).or(images.first());
         let program = program.map(|image| String::from_utf8_lossy(&image.executable).into_owned());
         let program = program.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
         let timeline = recording.timeline().rows;
@@ -250,7 +250,7 @@ fn rows_of(labels: &mut Labels<'_, '_>, totals: SiteTotals, question: &LiveQuest
         let of_group: std::collections::HashSet<NodeId> = profile.sites.iter().map(|site| site.stack).collect();
         sites.into_iter().filter(|(stack, _)| of_group.contains(stack)).collect()
     };
-    callers_of(labels, profile, &kept, callers)
+    callers_of(labels, profile, &kept, (question.by, callers))
 }
 
 /// Gives the sites of a profile these amounts.
@@ -309,7 +309,7 @@ fn callers_of(
     labels: &mut Labels<'_, '_>,
     mut profile: Profile,
     sites: &[(NodeId, MomentAmounts)],
-    path: &[RowName],
+    (by, path): (By, &[RowName]),
 ) -> Vec<LiveRow> {
     set_amounts(&mut profile, sites, |amounts| amounts.total);
     let layers = [Layer::Stack];
@@ -326,6 +326,11 @@ fn callers_of(
         live.children(parent?).iter().copied().find(|&child| live.node(child).function == function)
     };
     let (mut at, mut at_live) = (CallId::ROOT, Some(CallId::ROOT));
+    // All stacks begin with the function itself.
+    if let (By::Function, &[itself]) = (by, all.children(at)) {
+        at_live = in_live(at_live, all.node(itself).function);
+        at = itself;
+    }
     for caller in path {
         let Some(&next) = all.children(at).iter().find(|&&child| name(child).as_ref() == Some(caller)) else {
             return Vec::new();

@@ -78,11 +78,12 @@ fn head_lines<'p>(state: &LiveState, picture: &'p Picture, colors: bool) -> Vec<
     if let Some(growth) = state.growth_of_all() {
         first.push(Span::styled(format!("  {} since the mark", signed(growth)), of_growth(growth, colors)));
     }
-    let resident = picture.bytes_resident.map(|resident| format!("  {} resident", bytes(resident)));
-    first.push(Span::raw(resident.unwrap_or_default()));
     let rate =
         picture.allocations_per_second.map_or(String::new(), |rate| format!("{} allocations/s, ", count(rate as u64)));
     let mut second = format!("{rate}{} in all, peak {}", count(picture.allocations), bytes(picture.bytes_max));
+    if let Some(resident) = picture.bytes_resident {
+        second += &format!(", {} resident", bytes(resident));
+    }
     if picture.processes.len() > 1 {
         second += &format!(", {} processes", picture.processes.len());
     }
@@ -92,13 +93,11 @@ fn head_lines<'p>(state: &LiveState, picture: &'p Picture, colors: bool) -> Vec<
     if picture.sites_left_out > 0 {
         second += &format!(", {} small stacks in one row", count(picture.sites_left_out));
     }
-    let mut second = vec![Span::raw(second)];
-    if state.is_paused {
-        second.push(Span::styled("  PAUSED", colored(bold(), Color::Yellow, colors)));
-    }
-    if !picture.is_on && state.ended.is_none() {
-        second.push(Span::styled("  NOT RECORDING", colored(bold(), Color::Yellow, colors)));
-    }
+    let mut states = Vec::new();
+    states.extend(state.is_paused.then_some("PAUSED  "));
+    states.extend((!picture.is_on && state.ended.is_none()).then_some("NOT RECORDING  "));
+    let states = states.into_iter().map(|text| Span::styled(text, colored(bold(), Color::Yellow, colors)));
+    let second: Vec<Span<'_>> = states.chain([Span::raw(second)]).collect();
     vec![Line::from(first), Line::from(second)]
 }
 
@@ -225,20 +224,31 @@ fn draw_rows(frame: &mut Frame<'_>, state: &LiveState, area: Rect, colors: bool)
         Table::new(lines, widths).header(header).row_highlight_style(Style::default().add_modifier(Modifier::REVERSED));
     let mut selected = TableState::default().with_selected((!rows.is_empty()).then_some(state.selected));
     frame.render_stateful_widget(table, area, &mut selected);
+    if rows.is_empty() {
+        let below = Rect { y: area.y + 1, height: area.height.saturating_sub(1).min(1), ..area };
+        frame.render_widget(Paragraph::new(nothing(state)), below);
+    }
+}
+
+/// Says why there are no rows.
+fn nothing(state: &LiveState) -> &'static str {
+    match (state.filter.is_empty(), state.question.path.is_empty()) {
+        (false, _) => "no row has this text",
+        (true, false) => "it has no callers: Backspace goes back",
+        (true, true) => "nothing has been allocated yet",
+    }
 }
 
 /// Returns the title of the rows: the breakdown, and the way to the callers that are shown.
 fn title(state: &LiveState) -> String {
-    let mut title = state.question.by.name().to_owned();
-    for name in &state.question.path {
-        title += " › ";
-        title += &escape(&name.name);
-    }
-    if !state.question.path.is_empty() {
-        title += ": callers";
-    }
-    if state.sort == Sort::Name {
-        title += " (sorted by name)";
+    let callers: Vec<_> = state.question.path.iter().rev().map(|row| escape(&row.name)).collect();
+    let mut title = match callers.is_empty() {
+        true => state.question.by.name().to_owned(),
+        // As they call each other: the one whose callers are shown is the first.
+        false => format!("callers of {}", callers.join(" › ")),
+    };
+    if state.sort != Sort::Live {
+        title += &format!(" (by {})", state.sort.name());
     }
     title
 }
@@ -267,10 +277,7 @@ fn foot_line(state: &LiveState, colors: bool) -> Line<'static> {
         _ if !state.filter.is_empty() => {
             Line::from(format!("only `{}`: Esc shows all  ? help  q leave", escape(&state.filter)))
         }
-        _ => Line::from(format!(
-            "Enter callers  Backspace back  s sort ({})  / filter  g group  m mark  p pause  ? help  q leave",
-            state.sort.name()
-        )),
+        _ => Line::from("Enter callers  s sort  / filter  g group  m mark  p pause  ? keys  q leave"),
     }
 }
 

@@ -145,7 +145,8 @@ impl LiveState {
     }
 
     fn show(&mut self, picture: Picture) {
-        let before = self.rows().get(self.selected).map(|row| row.name.clone());
+        // At the top, the largest row is selected, whichever it is.
+        let before = self.rows().get(self.selected).filter(|_| self.selected > 0).map(|row| row.name.clone());
         let is_same = self.shown.as_ref().is_some_and(|shown| shown.by == picture.by && shown.path == picture.path);
         if let Some(mark) = &mut self.mark
             && !mark.rows.iter().any(|(question, _)| *question == self.question)

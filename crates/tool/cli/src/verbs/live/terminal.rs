@@ -117,15 +117,16 @@ pub(super) fn run(
             }
             is_changed = true;
         }
-        // Without a picture there is nothing to look at: the program was not started, or ended at once.
+        // Without a picture there is nothing to look at: the program was not started, or ended at
+        // once.
         if state.ended.is_some() && state.picture().is_none() {
             return Ok(());
         }
     }
 }
 
-/// Asks the program that was started for the view to end. A recorder that has not begun, or that has
-/// ended, has no program.
+/// Asks the program that was started for the view to end. A recorder that has not begun, or that
+/// has ended, has no program.
 fn end_program(state: &LiveState) {
     if let Some(picture) = state.picture() {
         command::end(picture.pid);

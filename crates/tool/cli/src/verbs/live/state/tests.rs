@@ -49,6 +49,9 @@ fn the_selection_stays_on_its_row() {
     assert_eq!(state.rows()[state.selected].name.name, "middle");
     give(&mut state, 2, &[("large", 300, 3), ("middle", 900, 40), ("new", 500, 1), ("small", 100, 20)]);
     assert_eq!((names(&state)[0], state.selected), ("middle", 0));
+    // At the top, it stays there.
+    give(&mut state, 2, &[("large", 1000, 3), ("middle", 900, 40), ("new", 500, 1), ("small", 100, 20)]);
+    assert_eq!((names(&state)[0], state.selected), ("large", 0));
     for (key, at) in
         [(LiveKey::End, 3), (LiveKey::Down, 3), (LiveKey::PageUp, 0), (LiveKey::Up, 0), (LiveKey::PageDown, 3)]
     {
