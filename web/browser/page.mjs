@@ -162,6 +162,22 @@ test('a range over the timeline leads to the questions about it', async () => {
   await stop();
 });
 
+test('pictures are saved as PNG', async () => {
+  const {address, stop} = await serve();
+  for (const view of ['timeline', 'treemap']) {
+    const page = await open(address, `#/${view}?file=0`);
+    const saving = page.waitForEvent('download');
+    await page.getByRole('button', {name: 'Save as PNG'}).click();
+    const download = await saving;
+    assert.equal(download.suggestedFilename(), `${view}.png`);
+    const bytes = readFileSync(await download.path());
+    assert.equal(bytes.subarray(1, 4).toString(), 'PNG');
+    assert.ok(bytes.length > 5000, `${bytes.length} bytes`);
+    await page.close();
+  }
+  await stop();
+});
+
 test('names in files are text, whatever they contain', async () => {
   const {address, stop} = await serve();
   const hostile = '<img src=x onerror="window.ran=1"><script>window.ran=1</script>${ran}';

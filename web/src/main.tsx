@@ -4,6 +4,7 @@ import {useSignal} from '@preact/signals';
 import {render, type ComponentChildren} from 'preact';
 import {useEffect, useRef} from 'preact/hooks';
 
+import {cancelAll} from './api/ask';
 import {setAgain} from './api/hooks';
 import {Failure, Nothing, Progress} from './parts/answer';
 import {bytes} from './parts/format';
@@ -126,6 +127,9 @@ function Page() {
 
 setAgain(askAgain);
 document.addEventListener('keydown', onPageKey);
+window.addEventListener('pagehide', cancelAll);
+// A page that the browser kept and shows again asks again for what was cancelled.
+window.addEventListener('pageshow', (event) => { if (event.persisted) askAgain.value += 1; });
 const root = document.getElementById('page');
 if (root !== null) render(<Page />, root);
 void openSession();

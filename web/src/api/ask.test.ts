@@ -3,7 +3,7 @@ import {createServer, type RequestListener} from 'node:http';
 import type {AddressInfo} from 'node:net';
 import test from 'node:test';
 
-import {ask, AskError, questionAddress} from './ask';
+import {ask, AskError, cancelAll, questionAddress} from './ask';
 
 /** Runs `body` with `fetch` going to a server that answers as `listener` does. */
 async function serving(listener: RequestListener, body: (stop: () => void) => Promise<void>): Promise<void> {
@@ -52,20 +52,51 @@ test('a job is asked about until it is done', async () => {
   });
 });
 
-test('a job that nobody waits for any more is cancelled', async () => {
+/** Runs `body` with a server whose jobs never end; returns the paths of the jobs it cancelled. */
+async function cancelling(body: (cancelled: () => Promise<string>) => Promise<void>): Promise<void> {
+  let tell = (_: string): void => undefined;
+  const cancelled = new Promise<string>((resolve) => (tell = resolve));
   await serving((request, response) => {
     if (request.method === 'DELETE') {
-      cancelled(request.url);
+      tell(request.url ?? '');
       response.end();
-    } else response.writeHead(202).end('{"job":"7","progress":0.1}');
-  }, async () => {
+    } else {
+      response.writeHead(202).end('{"job":"7","progress":0.1}');
+    }
+  }, () => body(() => cancelled));
+}
+
+test('a job that nobody waits for any more is cancelled', async () => {
+  await cancelling(async (cancelled) => {
     const stop = new AbortController();
     await assert.rejects(ask('growth', [], stop.signal, () => stop.abort()), {name: 'AbortError'});
-    assert.equal(await wasCancelled, '/token/api/job/7');
+    assert.equal(await cancelled(), '/token/api/job/7');
   });
 });
-let cancelled: (address: string | undefined) => void;
-const wasCancelled = new Promise((resolve) => (cancelled = resolve));
+
+test('a question that is dropped before its answer is there is cancelled, too', async () => {
+  await cancelling(async (cancelled) => {
+    const stop = new AbortController();
+    const answer = ask('growth', [], stop.signal);
+    stop.abort();
+    await assert.rejects(answer, {name: 'AbortError'});
+    assert.equal(await cancelled(), '/token/api/job/7');
+  });
+});
+
+test('a page that is closed cancels its jobs', async () => {
+  await cancelling(async (cancelled) => {
+    const stop = new AbortController();
+    let isSeen = (): void => undefined;
+    const seen = new Promise<void>((resolve) => (isSeen = resolve));
+    const answer = ask('growth', [], stop.signal, isSeen).catch(() => undefined);
+    await seen;
+    cancelAll();
+    assert.equal(await cancelled(), '/token/api/job/7');
+    stop.abort();
+    await answer;
+  });
+});
 
 test("errors are the command's", async () => {
   await serving((_, response) => {

@@ -61,6 +61,10 @@ async function errorOf(response: Response): Promise<AskError> {
 
 function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
+    if (signal.aborted) {
+      reject(signal.reason as Error);
+      return;
+    }
     const stop = (): void => {
       clearTimeout(timer);
       reject(signal.reason as Error);
@@ -83,29 +87,46 @@ function notesOf(response: Response): string[] {
   }
 }
 
+/** The jobs that this page waits for. */
+const running = new Set<string>();
+
+/** Cancels a job in the server. */
+function cancel(job: string): void {
+  running.delete(job);
+  // The server may be gone, or the job done: both are fine.
+  fetch(`api/job/${encodeURIComponent(job)}`, {method: 'DELETE', keepalive: true}).catch(() => undefined);
+}
+
+/** Cancels all jobs that the page waits for: nobody will ask for them when it is closed. */
+export function cancelAll(): void {
+  for (const job of [...running]) cancel(job);
+}
+
 /**
  * Fetches an answer, and waits for its job if it becomes one. If `signal` is aborted, the job is
- * cancelled in the server, too.
+ * cancelled in the server, too. The first request is not cut off: its answer names the job.
  */
 export async function fetchAnswer(address: string, signal: AbortSignal, onProgress: OnProgress): Promise<Response> {
-  let response = await get(address, {}, signal);
+  let response = await get(address, {}, new AbortController().signal);
   let job: string | undefined;
   let wait = POLL_FIRST;
   try {
     while (response.status === 202) {
       const state = (await response.json()) as {job: string; progress: number | null};
       job = String(state.job);
+      running.add(job);
+      signal.throwIfAborted();
       onProgress(typeof state.progress === 'number' ? Math.min(1, Math.max(0, state.progress)) : null);
       await pause(wait, signal);
       wait = Math.min(wait * 1.5, POLL_MOST);
       response = await get(`api/job/${encodeURIComponent(job)}`, {}, signal);
     }
+    signal.throwIfAborted();
   } catch (error) {
-    if (signal.aborted && job !== undefined) {
-      // The server may be gone, or the job done: both are fine.
-      fetch(`api/job/${encodeURIComponent(job)}`, {method: 'DELETE', keepalive: true}).catch(() => undefined);
-    }
+    if (signal.aborted && job !== undefined && response.status === 202) cancel(job);
     throw error;
+  } finally {
+    if (job !== undefined) running.delete(job);
   }
   if (!response.ok) throw await errorOf(response);
   return response;

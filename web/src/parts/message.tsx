@@ -33,3 +33,16 @@ export function save(blob: Blob, name: string): void {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
+
+/** Saves a canvas as a PNG, on the colour of the page. */
+export function savePicture(canvas: HTMLCanvasElement | null, background: string, name: string): void {
+  const copied = document.createElement('canvas');
+  const context = copied.getContext('2d');
+  if (canvas === null || context === null) return;
+  copied.width = canvas.width;
+  copied.height = canvas.height;
+  context.fillStyle = background;
+  context.fillRect(0, 0, copied.width, copied.height);
+  context.drawImage(canvas, 0, 0);
+  copied.toBlob((blob) => blob !== null && save(blob, name));
+}

@@ -8,6 +8,7 @@ import {useAsk} from '../api/hooks';
 import {Answered, Nothing} from '../parts/answer';
 import {Choose} from '../parts/choose';
 import {bytes, count, parseTime, seconds, timeOption} from '../parts/format';
+import {savePicture} from '../parts/message';
 import {Plot, type Curve} from '../parts/plot';
 import {color, colorsChanged, units} from '../parts/preferences';
 import {BY} from '../parts/rows';
@@ -120,6 +121,7 @@ export function TimelineView({label}: ViewProps) {
     <div class="fill">
       <div class="tools">
         <Choose label="stacked by" value={by} options={[['', 'nothing: bytes, blocks, resident'], ...BY]} onChange={(value) => change({by: value === '' ? undefined : value})} />
+        <button type="button" onClick={() => savePicture(document.querySelector('.plot canvas'), color('paper'), 'timeline.png')}>Save as PNG</button>
       </div>
       <Unused verb="timeline" unused={[]} />
       <Answered asked={asked} what="Reading the timeline">{(timeline) => timeline.live.length === 0 && timeline.memory.length === 0

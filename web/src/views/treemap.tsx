@@ -8,7 +8,7 @@ import {useAsk} from '../api/hooks';
 import {Answered, Nothing} from '../parts/answer';
 import {Choose} from '../parts/choose';
 import {bytes, count, share} from '../parts/format';
-import {save} from '../parts/message';
+import {savePicture} from '../parts/message';
 import {color, colorsChanged, units} from '../parts/preferences';
 import {BY, rowName, type Ranks, type Row} from '../parts/rows';
 import {optionsFor} from '../state/options';
@@ -112,14 +112,13 @@ export function TreemapView({label}: ViewProps) {
   const {options, unused} = optionsFor('top', parameters.value);
   const asked = useAsk<Ranks>('top', [...options, ['by', by], ['metric', metric], ['rows', '300']]);
   const row = chosen.value !== undefined && asked.value?.rows.includes(chosen.value) === true ? chosen.value : undefined;
-  const savePicture = (): void => document.querySelector<HTMLCanvasElement>('.treemap canvas')?.toBlob((blob) => blob !== null && save(blob, 'treemap.png'));
   return (
     <div class="fill">
       <Unused verb="top" unused={unused} />
       <div class="tools">
         <Choose label="by" value={by} options={BY} onChange={(value) => change({by: value})} />
         <Choose label="area" value={metric} options={[['bytes', 'bytes'], ['blocks', 'blocks']]} onChange={(value) => change({metric: value})} />
-        <button type="button" onClick={savePicture}>Save as PNG</button>
+        <button type="button" onClick={() => savePicture(document.querySelector('.treemap canvas'), color('paper'), 'treemap.png')}>Save as PNG</button>
         {asked.value === undefined ? null : <span class="soft">{bytes(asked.value.total.bytes, units.value)} in {count(asked.value.total.blocks)} blocks</span>}
       </div>
       <Answered asked={asked} what="Reading types">{(ranks) => ranks.rows.length === 0 ? <Nothing why="No block is chosen." hint="Remove conditions above, or choose another moment." /> : (
