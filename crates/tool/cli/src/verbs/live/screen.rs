@@ -73,11 +73,11 @@ fn head_lines<'p>(state: &LiveState, picture: &'p Picture, colors: bool) -> Vec<
         Span::styled(format!("{} ({})", escape(&picture.program), picture.pid), bold()),
         Span::raw(format!("  {}  ", duration(picture.elapsed()))),
         Span::styled(live, colored(bold(), Color::Cyan, colors)),
-        Span::raw(format!(" in {}", counted(picture.blocks, "block", "blocks"))),
     ];
     if let Some(growth) = state.growth_of_all() {
-        first.push(Span::styled(format!("  {} since the mark", signed(growth)), of_growth(growth, colors)));
+        first.push(Span::styled(format!(", {} since mark,", signed(growth)), of_growth(growth, colors)));
     }
+    first.push(Span::raw(format!(" in {}", counted(picture.blocks, "block", "blocks"))));
     let rate =
         picture.allocations_per_second.map_or(String::new(), |rate| format!("{} allocations/s, ", count(rate as u64)));
     let mut second = format!("{rate}{} in all, peak {}", count(picture.allocations), bytes(picture.bytes_max));
@@ -233,6 +233,7 @@ fn draw_rows(frame: &mut Frame<'_>, state: &LiveState, area: Rect, colors: bool)
 /// Says why there are no rows.
 fn nothing(state: &LiveState) -> &'static str {
     match (state.filter.is_empty(), state.question.path.is_empty()) {
+        _ if !state.is_answered() => "…",
         (false, _) => "no row has this text",
         (true, false) => "it has no callers: Backspace goes back",
         (true, true) => "nothing has been allocated yet",

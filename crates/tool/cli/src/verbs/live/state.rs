@@ -130,18 +130,27 @@ impl LiveState {
 
     /// Takes a new picture. It is shown at once, unless the view is paused.
     pub(super) fn take(&mut self, picture: Picture) {
-        let is_answer = |shown: &Picture| shown.by == Some(self.question.by) && shown.path == self.question.path;
         // A picture that was asked for before the latest key would make the rows jump.
-        if !is_answer(&picture) {
+        if !self.is_answer(&picture) {
             return;
         }
         // A paused view shows other rows if they are asked for.
-        let is_other = !self.shown.as_ref().is_some_and(is_answer);
+        let is_other = !self.is_answered();
         if self.is_paused && !is_other {
             self.newest = Some(picture);
             return;
         }
         self.show(picture);
+    }
+
+    /// True if a picture has the rows that were asked for last.
+    fn is_answer(&self, picture: &Picture) -> bool {
+        picture.by == Some(self.question.by) && picture.path == self.question.path
+    }
+
+    /// True if the picture that is shown has the rows that were asked for last.
+    pub(super) fn is_answered(&self) -> bool {
+        self.shown.as_ref().is_some_and(|shown| self.is_answer(shown))
     }
 
     fn show(&mut self, picture: Picture) {
@@ -176,9 +185,10 @@ impl LiveState {
         self.shown.as_ref()
     }
 
-    /// Returns the rows that match the filter, sorted.
+    /// Returns the rows that match the filter, sorted; none before those are there that were asked
+    /// for.
     pub(super) fn rows(&self) -> Vec<&LiveRow> {
-        let Some(picture) = &self.shown else { return Vec::new() };
+        let Some(picture) = self.shown.as_ref().filter(|shown| self.is_answer(shown)) else { return Vec::new() };
         let filter = self.filter.to_lowercase();
         let matches = |row: &&LiveRow| {
             filter.is_empty()
@@ -319,7 +329,7 @@ impl LiveState {
 
     /// Counts growth from now on; a second time, from then on.
     fn mark(&mut self) {
-        if let Some(picture) = &self.shown {
+        if let Some(picture) = self.shown.as_ref().filter(|shown| self.is_answer(shown)) {
             let rows = vec![(self.question.clone(), bytes_of(picture))];
             self.mark = Some(Mark { bytes: picture.bytes, rows });
         }

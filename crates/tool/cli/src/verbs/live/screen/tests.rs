@@ -78,7 +78,10 @@ fn a_wide_terminal_shows_places_and_growth() {
     grown.bytes += 1024;
     state.take(grown);
     let (lines, colored) = drawn(&mut state, 120, 30, true);
-    assert!(lines[0].contains("+1.0 KiB since the mark") && lines[6].contains("+1.0 KiB"), "{lines:#?}");
+    assert!(
+        lines[0].contains("3.0 MiB live, +1.0 KiB since mark, in 1,000 blocks") && lines[6].contains("+1.0 KiB"),
+        "{lines:#?}"
+    );
     assert!(lines[6].ends_with("store::insert  src/store.rs:17"), "{lines:#?}");
     assert!(colored > 0);
     // Without colours, everything is told by words and signs.
@@ -99,6 +102,8 @@ fn every_state_says_what_it_is() {
     let nothing = Picture { rows: Vec::new(), ..picture(&empty) };
     empty.take(nothing);
     assert_eq!(drawn(&mut empty, 80, 24, true).0[6], "nothing has been allocated yet");
+    empty.key(LiveKey::Char('g'));
+    assert_eq!(drawn(&mut empty, 80, 24, true).0[6], "…");
     let mut state = state();
     let last_line = |state: &mut LiveState| drawn(state, 80, 24, true).0[23].clone();
     state.key(LiveKey::Char('/'));

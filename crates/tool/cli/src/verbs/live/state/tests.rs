@@ -142,6 +142,8 @@ fn enter_goes_to_the_callers_and_backspace_back_to_the_row() {
     state.key(LiveKey::Down);
     let middle = RowName { name: "middle".into(), place: "middle.c:7".into() };
     assert_eq!(state.key(LiveKey::Enter), Action::Ask(LiveQuestion { by: By::Function, path: vec![middle] }));
+    // Until the callers are there, there is nothing to go into.
+    assert_eq!((names(&state).len(), state.key(LiveKey::Enter)), (0, Action::Nothing));
     // A picture that was asked for before is not that of the callers.
     let late = Picture { by: Some(By::Function), time: Time(9), ..Picture::default() };
     state.take(late);
