@@ -8,7 +8,7 @@ use crate::moment::Moment;
 /// The tree of calls that is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnRequest {
-    /// The moment, which the table must [know](SiteTable::knows).
+    /// The moment, which the table must [know](super::SiteTable::knows).
     pub moment: Moment,
     /// The figures of each call. The first one also orders the calls, and is the one that `least`
     /// is a share of. With none, the answer is empty.
