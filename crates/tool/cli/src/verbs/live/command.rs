@@ -102,11 +102,3 @@ impl Diverted {
         Ok(())
     }
 }
-
-/// Asks a process to end.
-pub(super) fn end(pid: u32) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
-        // A process that has ended needs no request.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-    }
-}

@@ -363,10 +363,3 @@ fn resident(processes: &[u32]) -> Option<u64> {
     let pages: Vec<u64> = processes.iter().filter_map(of).collect();
     (!pages.is_empty()).then(|| pages.iter().sum::<u64>() * page)
 }
-
-impl Picture {
-    /// Returns the time since the recording began.
-    pub(crate) fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.time.0)
-    }
-}

@@ -1,5 +1,7 @@
 //! The picture of the view in the terminal.
 
+use std::time::Duration;
+
 use heapledger_report_format::{escape, without_middle};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -71,7 +73,7 @@ fn head_lines<'p>(state: &LiveState, picture: &'p Picture, colors: bool) -> Vec<
     let live = format!("{} live", bytes(picture.bytes));
     let mut first = vec![
         Span::styled(format!("{} ({})", escape(&picture.program), picture.pid), bold()),
-        Span::raw(format!("  {}  ", duration(picture.elapsed()))),
+        Span::raw(format!("  {}  ", duration(Duration::from_nanos(picture.time.0)))),
         Span::styled(live, colored(bold(), Color::Cyan, colors)),
     ];
     if let Some(growth) = state.growth_of_all() {

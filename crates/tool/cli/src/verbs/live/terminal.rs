@@ -16,7 +16,6 @@ use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
-use super::command;
 use super::picture::LiveQuestion;
 use super::screen::draw;
 use super::state::{Action, LiveKey, LiveState};
@@ -129,7 +128,15 @@ pub(super) fn run(
 /// has ended, has no program.
 fn end_program(state: &LiveState) {
     if let Some(picture) = state.picture() {
-        command::end(picture.pid);
+        end(picture.pid);
+    }
+}
+
+/// Asks a process to end.
+fn end(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+        // A process that has ended needs no request.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }
 

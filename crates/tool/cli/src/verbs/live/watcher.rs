@@ -31,6 +31,7 @@ pub(super) enum News {
     Picture(Box<Picture>),
     /// No more pictures come of the program, except of its last state. With the last picture of a
     /// program that was started for this.
+    #[cfg_attr(not(feature = "terminal"), expect(dead_code, reason = "only the terminal shows the reason"))]
     Ended(String, Option<Box<Picture>>),
     /// The recording cannot be watched.
     Failed(Failure),
