@@ -57,8 +57,7 @@ fn tables(names: &mut Names<'_, '_>) -> SiteTable {
         let metrics = vec![Metric::Bytes, Metric::Blocks];
         let request = ColumnRequest { moment: Moment::Total, metrics, least, direction };
         let columns = answer(&format!("table: columns, {direction:?}, {least}"), || table.columns(&set, &request));
-        let encoded = answer("table: encode them", || columns.encode(names));
-        println!("  {} rows, {} KiB, {} cut", columns.depths.len(), encoded.len() >> 10, columns.cut.nodes);
+        println!("  {} rows, {} cut", columns.depths.len(), columns.cut.nodes);
     }
     let profile = answer("table: profile", || table.profile(&set, Moment::Total));
     answer("profile: rank Function", || rank(&profile, names, RankBy::Function, Metric::Bytes));

@@ -7,6 +7,8 @@
 //! For each combination of a site, the interval of allocation and the interval of free, there is a
 //! cell with blocks and bytes. Their number follows the number of sites and not of events: 9.6
 //! million events of a program with 255,927 sites make 654,697 cells (`benches/answers`).
+//!
+//! Cubes are for programs that use this library: no command of Heapledger builds one yet.
 
 mod build;
 mod cells;
@@ -50,6 +52,8 @@ use crate::site_table::{Shared, SiteSet, SiteTable};
 /// [allocated](crate::Filter::allocated) in a range. A cube does not count temporary allocations in
 /// a range of times, and no slop.
 ///
+/// If sites were [merged](Cube::merged), only the sums of a process are still those of a replay.
+///
 /// # Memory
 ///
 /// 24 bytes for each cell, and 80 for each combination of site, thread and size class. See
@@ -69,7 +73,7 @@ pub struct Cube {
     parts: Parts,
     /// Bytes and blocks by site and by the binary logarithm of their lifetime in nanoseconds.
     lifetimes: Vec<((u32, u8), Cell)>,
-    /// The number of sites that were merged into their callers.
+    /// The number of sites with blocks that are counted for callers.
     merged: u64,
     damage: Vec<Damage>,
 }
@@ -126,8 +130,10 @@ impl Cube {
         self.cells.len()
     }
 
-    /// Returns the number of sites that were merged into a function that they were called from,
-    /// because there were too many cells. Their blocks are counted for that function.
+    /// Returns the number of sites that have blocks which are not counted for them: because there
+    /// were too many [cells](CubeOptions::cells_max), for a function that they were called from;
+    /// because there were too many [groups](CubeOptions::groups_max), for the process alone,
+    /// without a thread and a size class.
     pub fn merged(&self) -> u64 {
         self.merged
     }

@@ -36,6 +36,10 @@ pub enum Error {
     /// The replay was stopped before its end, because its results are no longer wanted.
     #[error("the answer was not wanted any more")]
     Stopped,
+    /// A [`Cube`](crate::Cube) needs more cells than it [may have](crate::CubeOptions::cells_max),
+    /// although all blocks of a process are counted together.
+    #[error("the processes are too many to be counted over time in {0} cells")]
+    CellsLimit(usize),
     /// A replay needs more memory than the system has.
     #[error("not enough memory to keep the blocks that are live at once")]
     OutOfMemory,

@@ -12,7 +12,6 @@ pub(crate) mod amounts;
 mod call_columns;
 mod calls;
 mod columns;
-mod encode;
 mod filter;
 mod groups;
 mod layout;

@@ -1,6 +1,6 @@
 //! Counts the cells of a cube in one replay.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,9 +32,12 @@ use crate::stacks::{MergedStacks, NodeId, Stacks};
 #[derive(Clone, Copy, Debug)]
 pub struct CubeOptions<'s> {
     /// The maximum number of cells. When there are more, the sites with the fewest blocks are
-    /// merged into the functions that they were called from. By default 7/8 of 2^23, which take 200
-    /// MiB while they are counted.
+    /// merged into the functions that they were called from, and in the end all sites of a process
+    /// into one. By default 7/8 of 2^23, which take 200 MiB while they are counted.
     pub cells_max: usize,
+    /// The maximum number of combinations of site, thread and size class, besides one for each
+    /// process. Blocks of further combinations are counted for the process alone. By default 2^22.
+    pub groups_max: usize,
     /// Set by another thread to stop the replay, which then fails with [`Error::Stopped`]. Looked
     /// at after each chunk of events.
     pub stop: Option<&'s AtomicBool>,
@@ -42,7 +45,7 @@ pub struct CubeOptions<'s> {
 
 impl Default for CubeOptions<'_> {
     fn default() -> Self {
-        CubeOptions { cells_max: (1 << 23) / 8 * 7, stop: None }
+        CubeOptions { cells_max: (1 << 23) / 8 * 7, groups_max: GROUPS_MAX, stop: None }
     }
 }
 
@@ -56,7 +59,8 @@ impl Cube {
     ///
     /// # Errors
     ///
-    /// Fails if the recording has no events, if the replay needs too much memory, and if it is
+    /// Fails if the recording has no events, if the replay needs too much memory, if there are more
+    /// cells than allowed although the sites of each process are merged into one, and if it is
     /// stopped.
     pub fn build(
         names: &mut Names<'_, '_>,
@@ -69,7 +73,11 @@ impl Cube {
         let images = selection.filter.images(recording)?;
         let mut counter = Counter::new(recording, table.stacks().copy(), options);
         let (span, memory_max) = (Span::default(), selection.memory_max);
-        let replayed = Replay { recording, images: &images, span, memory_max }.run(&mut counter, progress)?;
+        let replayed = Replay { recording, images: &images, span, memory_max }.run(&mut counter, progress);
+        if counter.is_full {
+            return Err(Error::CellsLimit(options.cells_max));
+        }
+        let replayed = replayed?;
         let parts = counter.parts(recording, &replayed.images);
         let mut damage = replayed.damage;
         damage.append(&mut counter.merged.damage);
@@ -107,7 +115,14 @@ struct Counter<'r, 'a, 'o> {
     reattributed: EventMap<(ImageId, Serial), usize>,
     /// The interval in which the block was reattributed that is about to be entered again.
     reattributed_now: Option<usize>,
-    sites_merged: u64,
+    /// True if there are still many cells when the sites of each process are merged into one. Later
+    /// sites are then merged at once.
+    is_merged_out: bool,
+    /// True if there are too many cells although everything is merged.
+    is_full: bool,
+    /// The sites of blocks that are counted for their process alone, because there are too many
+    /// groups.
+    ungrouped: HashSet<u32>,
 }
 
 impl BlockVisitor for &mut Counter<'_, '_, '_> {
@@ -169,12 +184,15 @@ impl BlockVisitor for &mut Counter<'_, '_, '_> {
             self.lifetimes.entry((site, class)).or_default().add(cell);
         }
         if self.cells.len() > self.options.cells_max {
-            self.merge_rare_sites();
+            if !self.is_merged_out {
+                self.merge_rare_sites();
+            }
+            self.is_full = self.cells.len() > self.options.cells_max;
         }
     }
 
     fn wants_more(&self) -> bool {
-        !self.options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+        !self.is_full && !self.options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 }
 
@@ -202,7 +220,9 @@ impl<'r, 'a, 'o> Counter<'r, 'a, 'o> {
             lifetimes: EventMap::default(),
             reattributed: EventMap::default(),
             reattributed_now: None,
-            sites_merged: 0,
+            is_merged_out: false,
+            is_full: false,
+            ungrouped: HashSet::new(),
         }
     }
 
@@ -217,13 +237,17 @@ impl<'r, 'a, 'o> Counter<'r, 'a, 'o> {
         if site == next {
             self.sites.push((process, node));
             self.into.push(site);
+            if self.is_merged_out && node != NodeId::ROOT {
+                self.into[site as usize] = self.site_of_process(process, NodeId::ROOT);
+            }
         }
         site
     }
 
     fn group(&mut self, image: ImageId, mut group: Group) -> StackId {
-        if self.groups.len() >= GROUPS_MAX && !self.group_numbers.contains_key(&group) {
+        if self.groups.len() >= self.options.groups_max && !self.group_numbers.contains_key(&group) {
             // Further groups of a process are counted as one.
+            self.ungrouped.insert(group.site);
             group = Group { site: self.site(image, NodeId::ROOT), thread: None, class: Bytes(u64::MAX) };
         }
         let next = StackId(self.groups.len() as u32);
@@ -236,6 +260,12 @@ impl<'r, 'a, 'o> Counter<'r, 'a, 'o> {
 
     fn is_detached(&self, image: ImageId) -> bool {
         self.recording.image_end(image).is_some_and(|end| end.reason == ImageEndReason::Detached)
+    }
+
+    /// Returns the number of sites with blocks that are not counted for them.
+    fn merged_sites(&self) -> u64 {
+        let is_merged = |site: &u32| self.into[*site as usize] != *site || self.ungrouped.contains(site);
+        (0..self.into.len() as u32).filter(is_merged).count() as u64
     }
 
     /// Returns the site that a site is counted as.
@@ -260,6 +290,7 @@ impl<'r, 'a, 'o> Counter<'r, 'a, 'o> {
             let mut rare: Vec<(u64, u32)> =
                 blocks.into_iter().filter(|(site, _)| !is_root(site)).map(|(site, blocks)| (blocks, site)).collect();
             if rare.is_empty() {
+                self.merge_out();
                 return;
             }
             rare.sort_unstable();
@@ -272,11 +303,20 @@ impl<'r, 'a, 'o> Counter<'r, 'a, 'o> {
                 let outer = self.representative(outer);
                 if outer != site {
                     self.into[site as usize] = outer;
-                    self.sites_merged += 1;
                 }
             }
             self.count_as_merged();
             frames = frames.saturating_mul(2);
+        }
+    }
+
+    /// Merges all sites, with those to come, into one for each process: all that have cells are
+    /// merged already, and merging again what few blocks add would take a pass over all cells each
+    /// time.
+    fn merge_out(&mut self) {
+        self.is_merged_out = true;
+        for site in 0..self.sites.len() as u32 {
+            self.into[site as usize] = self.site_of_process(self.sites[site as usize].0, NodeId::ROOT);
         }
     }
 
@@ -320,7 +360,8 @@ impl<'r, 'a, 'o> Counter<'r, 'a, 'o> {
     }
 
     fn finish(self, names: &mut Names<'_, '_>, table: &SiteTable, parts: Parts) -> Cube {
-        let Counter { merged, intervals, sites, cells, variances, lifetimes, sites_merged, .. } = self;
+        let sites_merged = self.merged_sites();
+        let Counter { merged, intervals, sites, cells, variances, lifetimes, .. } = self;
         let shared = table.shared();
         let mut numbers: HashMap<NodeId, u32> = shared.sites.iter().copied().zip(0..).collect();
         let mut all = Vec::new();

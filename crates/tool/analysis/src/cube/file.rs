@@ -85,11 +85,14 @@ impl Cube {
         Cube::decode(&file, identity, images, table)
     }
 
-    /// Returns the contents of a file with the cube of a recording. `None` if the cube has sites
-    /// that the table does not have, or parts are missing in it because they could not be read, or
-    /// if the file would have more than 256 MiB.
+    /// Returns the contents of a file with the cube of a recording. `None` if
+    ///
+    /// - sites were [merged](Cube::merged): a cube with other limits may have them;
+    /// - the cube has sites that the table does not have;
+    /// - parts are missing in it because they could not be read;
+    /// - the file would have more than 256 MiB.
     pub fn encode(&self, identity: RecordingIdentity, table: &SiteTable) -> Option<Vec<u8>> {
-        if !Arc::ptr_eq(&self.shared, table.shared()) || !self.damage.is_empty() {
+        if self.merged > 0 || !Arc::ptr_eq(&self.shared, table.shared()) || !self.damage.is_empty() {
             return None;
         }
         let tables = self.tables();

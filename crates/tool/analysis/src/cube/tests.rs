@@ -1,6 +1,6 @@
 //! Compares cubes with replays.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicBool;
 
@@ -145,6 +145,25 @@ fn compare_shares(names: &mut Names<'_, '_>, cube: &Cube) -> Result<(), TestCase
     Ok(())
 }
 
+/// Compares the sums of all sites.
+fn compare_wholes(merged: &Cube, exact: &Cube) -> Result<(), TestCaseError> {
+    let questions = (1..=CUBE_INTERVALS).step_by(15).map(CubeQuestion::LiveAt);
+    for question in questions.chain([CubeQuestion::Allocated(3, 90)]) {
+        let whole = |cube: &Cube| {
+            let table = cube.table(question, None);
+            table.whole(&table.all(), cube.moment(question))
+        };
+        prop_assert_eq!(whole(merged), whole(exact), "{:?}", question);
+    }
+    Ok(())
+}
+
+/// Returns the number of cells that there are if all sites of a process are one.
+fn cells_of_processes(cube: &Cube) -> usize {
+    let key = |(key, _): &(CellKey, Cell)| (cube.sites[key.site() as usize].process, key.with_site(0));
+    cube.cells.iter().map(key).collect::<HashSet<_>>().len()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
 
@@ -167,18 +186,43 @@ proptest! {
         let mut names = names(&recording);
         let (table, exact) = cube(&mut names, &CubeOptions::default());
         let exact = exact.unwrap();
-        let merged = Cube::build(
-            &mut names, &table, &Selection::default(), &CubeOptions { cells_max, stop: None }, &mut |_, _| (),
-        ).unwrap();
-        prop_assert!(merged.cells() <= exact.cells());
-        prop_assert!(merged.merged() > 0 || exact.cells() <= cells_max || exact.sites.len() < 2);
-        let questions = (1..=CUBE_INTERVALS).step_by(15).map(CubeQuestion::LiveAt).chain([CubeQuestion::Allocated(3, 90)]);
-        for question in questions {
-            let whole = |cube: &Cube| {
-                let table = cube.table(question, None);
-                table.whole(&table.all(), cube.moment(question))
-            };
-            prop_assert_eq!(whole(&merged), whole(&exact), "{:?}", question);
+        let options = CubeOptions { cells_max, ..CubeOptions::default() };
+        let merged = Cube::build(&mut names, &table, &Selection::default(), &options, &mut |_, _| ());
+        let merged = match merged {
+            Err(error) => {
+                prop_assert_eq!(error, Error::CellsLimit(cells_max));
+                prop_assert!(cells_of_processes(&exact) > cells_max);
+                return Ok(());
+            }
+            Ok(merged) => merged,
+        };
+        prop_assert!(merged.cells() <= exact.cells().min(cells_max));
+        prop_assert_eq!(merged.merged() > 0, exact.cells() > cells_max);
+        compare_wholes(&merged, &exact)?;
+        if merged.merged() > 0 {
+            let identity = RecordingIdentity::new(&finished, 7);
+            prop_assert!(merged.encode(identity, &table).is_none());
+        }
+    }
+
+    /// Blocks of too many groups are counted for their processes, and counted as merged.
+    #[test]
+    fn too_many_groups(steps in steps(100), groups_max in 1_usize..30) {
+        let (finished, ..) = write(&steps);
+        let recording = Recording::open(&finished).unwrap();
+        let mut names = names(&recording);
+        let (table, exact) = cube(&mut names, &CubeOptions::default());
+        let exact = exact.unwrap();
+        let options = CubeOptions { groups_max, ..CubeOptions::default() };
+        let few = Cube::build(&mut names, &table, &Selection::default(), &options, &mut |_, _| ()).unwrap();
+        // Groups whose blocks were all reattributed are not among the rows.
+        prop_assert!(few.merged() > 0 || exact.parts.rows.len() <= groups_max);
+        compare_wholes(&few, &exact)?;
+        let set = table.all();
+        let blocks = |cube: &Cube| cube.lifetimes(&cube.table(CubeQuestion::LiveAt(1), None).all(), None);
+        prop_assert_eq!(blocks(&few), blocks(&exact));
+        if few.merged() == 0 {
+            prop_assert_eq!(few.parts(&set, PartBy::Thread), exact.parts(&set, PartBy::Thread));
         }
     }
 
@@ -251,6 +295,16 @@ fn saved_cubes() {
     }
     assert_eq!(load(identity), None);
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// A cube whose sites were merged is not kept, even if the table has all of its sites.
+#[test]
+fn merged_cubes_are_not_saved() {
+    let exact = small(true);
+    let table = exact.table(CubeQuestion::LiveAt(1), None);
+    assert!(exact.encode(RecordingIdentity::default(), &table).is_some());
+    let merged = Cube { merged: 1, ..exact };
+    assert!(merged.encode(RecordingIdentity::default(), &table).is_none());
 }
 
 #[test]

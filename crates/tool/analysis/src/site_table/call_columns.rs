@@ -1,4 +1,4 @@
-//! A tree of calls as columns, the form in which the viewer's page takes it.
+//! A tree of calls as columns. The viewer's server has the encoder for the bytes that pages take.
 
 use crate::amount::Metric;
 use crate::functions::{FunctionId, Location};
