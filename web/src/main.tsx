@@ -12,7 +12,7 @@ import {keyActions, KEYS_OF_LISTS, onPageKey, useKeys} from './parts/keys';
 import {copy, Message} from './parts/message';
 import {nextTheme, nextUnits, theme, units} from './parts/preferences';
 import {SelectionBar} from './parts/selection';
-import {askAgain, changedFiles, currentFile, forgetChange, fileName, isGone, memory, openSession, session, sessionError} from './state/session';
+import {aboutSaved, askAgain, changedFiles, currentFile, forgetChange, fileName, isGone, memory, openSession, session, sessionError} from './state/session';
 import {goTo, linkText, place, view} from './state/state';
 import './views/all';
 import {views} from './views/views';
@@ -72,6 +72,7 @@ function Navigation() {
       <ul>{possible.map(({id, label}) => (
         <li><button type="button" aria-current={id === view.value ? 'page' : undefined} onClick={() => goTo(id)}>{label}</button></li>
       ))}</ul>
+      {aboutSaved.value.map((line) => <p class="memory">{line}</p>)}
       {memory.value === undefined ? null : (
         <p class="memory" title="Memory of the server that answers, and its bound">
           server: {bytes(memory.value.resident ?? memory.value.bytes, units.value)}

@@ -4,6 +4,7 @@ import type {ComponentChildren} from 'preact';
 
 import type {Asked} from '../api/hooks';
 import type {AskError} from '../api/ask';
+import {isSaved} from '../api/saved';
 
 /** The bar of a job. Without a known part it moves to and fro. */
 export function Progress({part, what}: {part: number | null; what: string}) {
@@ -43,7 +44,7 @@ export function Answered<T>({asked, what, children}: {asked: Asked<T>; what: str
   return (
     <>
       <div class="over" data-waiting={isWaiting ? '' : undefined}>{isSlow ? <Progress part={progress} what={what} /> : null}</div>
-      {error === undefined ? null : <Failure error={error} again={again} />}
+      {error === undefined ? null : <Failure error={error} {...(isSaved ? {} : {again})} />}
       <Notes notes={notes} />
       {value === undefined ? null : children(value)}
     </>

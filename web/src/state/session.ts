@@ -3,12 +3,15 @@
 import {computed, signal} from '@preact/signals';
 
 import {asAskError, fetchAnswer, type AskError} from '../api/ask';
+import {isSaved, savedStore} from '../api/saved';
 import type {Memory, Session, SessionFile} from '../api/session';
 import {file} from './state';
 
 export const session = signal<Session | undefined>(undefined);
 export const sessionError = signal<AskError | undefined>(undefined);
 export const memory = signal<Memory | undefined>(undefined);
+/** What a saved page says about itself; empty if a server answers. */
+export const aboutSaved = signal<readonly string[]>([]);
 /** Files that have changed or vanished since they were read. */
 export const changedFiles = signal<ReadonlyMap<number, string>>(new Map());
 export const isGone = signal(false);
@@ -25,8 +28,12 @@ export async function openSession(): Promise<void> {
   try {
     const answer = await fetchAnswer('api/session', new AbortController().signal, () => undefined);
     session.value = (await answer.json()) as Session;
-    memory.value = session.value.memory;
     sessionError.value = undefined;
+    if (isSaved) {
+      aboutSaved.value = (await savedStore()).about();
+      return;
+    }
+    memory.value = session.value.memory;
     listen();
   } catch (error) {
     sessionError.value = asAskError(error);

@@ -5,6 +5,7 @@ import {useMemo} from 'preact/hooks';
 
 import {fetchAnswer} from '../api/ask';
 import {useWork} from '../api/hooks';
+import {isSaved} from '../api/saved';
 import {FLAME_KEYS, FlameView} from '../flame/view';
 import {stateOf, stateParameters} from '../flame/state';
 import {Answered} from '../parts/answer';
@@ -43,7 +44,7 @@ export function FlamePlace({label}: ViewProps) {
     <div class="fill flame-room">
       <Unused verb="columns" unused={unused} />
       <Answered asked={asked} what="Reading the call tree">{(answer) => (
-        <FlameView answer={answer} before={undefined} name={`${label} of ${currentFile.value?.name ?? ''}`} state={state} makeWorker={makeWorker}
+        <FlameView answer={answer} before={undefined} name={`${label} of ${currentFile.value?.name ?? ''}`} state={state} makeWorker={isSaved ? undefined : makeWorker}
           onState={(next) => replaceSettings(stateParameters(next))}
           format={(amount: number, metric: string) => /bytes|slop/.test(metric) ? bytes(amount, units.value) : count(amount)} />
       )}</Answered>

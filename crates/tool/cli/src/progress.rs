@@ -41,6 +41,12 @@ impl Progress {
         self.show("replaying {wide_bar} {pos} of {len} runs, {eta} left", done, all);
     }
 
+    /// Shows how many questions are answered.
+    #[cfg(feature = "viewer")]
+    pub(crate) fn answers(&mut self, done: u64, all: u64) {
+        self.show("asking {wide_bar} {pos} of {len} questions, {eta} left", done, all);
+    }
+
     fn show(&mut self, template: &str, done: u64, all: u64) {
         if listener::progress(done, all) {
             return;

@@ -5,6 +5,8 @@ mod call_tree;
 #[cfg(feature = "viewer")]
 mod kind;
 #[cfg(feature = "viewer")]
+mod save;
+#[cfg(feature = "viewer")]
 mod serve;
 #[cfg(feature = "viewer")]
 pub(crate) mod session;
@@ -15,7 +17,7 @@ use crate::args::Open;
 use crate::error::Result;
 use crate::output::Output;
 
-/// Serves the page until the command is interrupted.
+/// Serves the page until the command is interrupted, or saves it.
 pub(crate) fn run(arguments: &Open, out: &mut Output) -> Result<()> {
     #[cfg(feature = "viewer")]
     return serve::run(arguments, out);

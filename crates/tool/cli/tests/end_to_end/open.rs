@@ -1,5 +1,7 @@
 //! The page of `heapledger open`, and its server.
 
+mod saved;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use heapledger_viewer::{Memory, Viewer, ViewerOptions};
 
+use super::save;
 use super::session::Session;
 use crate::args::{Open, SymbolFiles};
 use crate::code::Code;
@@ -24,6 +25,9 @@ pub(super) fn run(arguments: &Open, out: &mut Output) -> Result<()> {
         files => files.to_vec(),
     };
     let session = Session::new(paths, symbol_options(&arguments.symbols))?;
+    if let Some(path) = &arguments.save {
+        return save::run(&session, path, arguments, out);
+    }
     let options = ViewerOptions { port: arguments.port, ..ViewerOptions::default() };
     let bound = options.kept_bytes_max as u64;
     let viewer = Viewer::listen(options).map_err(|error| cannot_listen(error, arguments.port))?;

@@ -106,6 +106,16 @@ impl Session {
         self.about.iter().map(|file| &*file.name).collect()
     }
 
+    /// Returns the paths of the files, as they were named.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.paths.iter().map(PathBuf::as_path)
+    }
+
+    /// Returns the verbs that can be asked about each file.
+    pub(super) fn verbs(&self) -> impl ExactSizeIterator<Item = &[&'static str]> {
+        self.about.iter().map(|file| &*file.verbs)
+    }
+
     /// Returns the session as JSON.
     pub(super) fn to_json(&self, address: Option<String>, memory: &Memory) -> OpenJson {
         let mut files = self.about.clone();

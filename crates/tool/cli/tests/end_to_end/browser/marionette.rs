@@ -67,6 +67,15 @@ impl Firefox {
         answer["value"].clone()
     }
 
+    /// Returns the value of an expression in the browser itself, with all rights.
+    pub(crate) fn in_browser(&mut self, expression: &str) -> Value {
+        self.call("Marionette:SetContext", json!({"value": "chrome"}));
+        let script = format!("return ({expression});");
+        let answer = self.call("WebDriver:ExecuteScript", json!({"script": script, "args": []}));
+        self.call("Marionette:SetContext", json!({"value": "content"}));
+        answer["value"].clone()
+    }
+
     fn call(&mut self, command: &str, parameters: Value) -> Value {
         self.requests += 1;
         let message = json!([0, self.requests, command, parameters]).to_string();

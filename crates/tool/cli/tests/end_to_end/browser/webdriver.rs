@@ -87,9 +87,14 @@ impl Chromium {
                 "waited in vain until {expression}\nthe page: {}\nloaded: {}\nlog: {}",
                 self.eval("document.documentElement.outerHTML.slice(0, 20000)"),
                 self.eval(loaded),
-                self.post("se/log", json!({"type": "browser"})),
+                self.log(),
             );
         }
+    }
+
+    /// Returns what the browser has logged since the last time: errors, and violations of policies.
+    pub(crate) fn log(&self) -> Value {
+        self.post("se/log", json!({"type": "browser"}))
     }
 
     /// Presses keys, one after the other: characters, or [`key`]s.
