@@ -1,8 +1,7 @@
-//! Programs that the program executes: the recorder follows it there. And the exit of the program.
+//! Programs that the program executes: the recorder follows it there.
 //!
-//! The system calls execve and execveat of the C library are replaced by calls of [`THUNK`], in a
-//! session that records mappings also those that change them ([`mappings`]), and a call of it comes
-//! before exit_group.
+//! The system calls execve and execveat of the C library are replaced by calls of [`THUNK`]; in a
+//! session that records mappings, also those that change them ([`mappings`]).
 //! Nothing is added to the environment: the recorder traces the process until it has executed the
 //! other program, and does there whatever is needed to record that.
 
@@ -13,7 +12,6 @@ use core::ptr;
 use heapledger_core::arch::{self, nr};
 use heapledger_core::program::Obstacle;
 use heapledger_core::{sandbox, sys, thread_slots};
-use heapledger_recorder::exit::process_exits;
 use heapledger_recorder::follow::{Executor, follow, follow_from};
 use heapledger_recorder::hook::processes::{self, Exec};
 use heapledger_recorder::session;
@@ -25,10 +23,7 @@ use crate::start::{heapledger_placed_starts, session_to_be_joined};
 /// The thunk to which the system call leads. It is not to be called otherwise.
 pub(crate) const THUNK: unsafe extern "C" fn() = thunk;
 
-/// Makes the system call whose number is in rax with the arguments that it has there, and returns
-/// its result. If it is exit_group, it is not made: the process is about to make
-/// it.
-/// Changes the registers that a system call changes, and no others; the stack may have any
+/// Makes the system call whose number is in rax with the arguments that it X the registers that a system call changes, and no others; the stack may have any
 /// alignment, and the caller has left the red zone. Uses less than 512 bytes of it in a child of
 /// vfork(2).
 #[unsafe(naked)]
@@ -132,17 +127,13 @@ impl Path {
     }
 }
 
-/// Executes another program, if the kernel does; returns its error otherwise. Before an exit, has
-/// the recorder read where the process's memory is.
+/// Executes another program, if the kernel does; returns its error otherwise. Calls that change
+/// mappings are made, and recorded.
 ///
 /// # Safety
 ///
 /// The call is one that the program makes.
 unsafe extern "C" fn execute(registers: &Call) -> isize {
-    if registers.number == nr::EXIT_GROUP {
-        exits();
-        return 0;
-    }
     if mappings::is_one(registers.number) {
         // SAFETY: `make` requires the registers of a call of the thunk that the program has yet to
         // return from, and a call that it makes: this function's `# Safety`.
@@ -191,13 +182,6 @@ unsafe extern "C" fn execute(registers: &Call) -> isize {
         with_guard(|sp| processes::exec_failed(pid, sp));
     }
     error
-}
-
-/// Notifies the recorder of the exit of the process, if it is recorded.
-fn exits() {
-    if session_to_be_joined().is_none() && session::is_on() && thread_slots::has_slot() {
-        with_guard(process_exits);
-    }
 }
 
 /// Runs a function with an address in its frame, below which there is a word that does not change

@@ -196,8 +196,8 @@ pub(crate) struct Parts {
     pub(crate) allocator: AllocatorKind,
 }
 
-/// Adds stubs for the system call execve of a statically linked program, which lead to `exec`, for
-/// its exit and, `with_mappings`, for the calls that change mappings. Without room for them, or if
+/// Adds stubs for the system calls execve and execveat of a statically linked program, which lead to
+/// `exec`, and, `with_mappings`, for the calls that change mappings. Without room for them, or if
 /// the C library makes a call in another way, it is left alone.
 pub(crate) fn add_exec(parts: &mut Parts, pid: u32, exec: u64, with_mappings: bool) {
     let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
@@ -310,7 +310,7 @@ fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u6
 pub(crate) struct PlacedCode {
     /// The thunk to which redirected entries lead.
     pub(crate) thunk: u64,
-    /// The function that makes the system call execve.
+    /// The function that makes the system calls execve and execveat, and those that change mappings.
     pub(crate) exec: u64,
     /// The function that the dynamic linker is to call when it has loaded modules.
     pub(crate) linker_event: u64,

@@ -39,7 +39,8 @@ fn compiled(name: &str, output: &str, compiler: &[&str]) -> PathBuf {
     output
 }
 
-fn static_with_musl(name: &str) -> PathBuf {
+/// Returns a fixture in C, linked statically with musl.
+pub(crate) fn static_with_musl(name: &str) -> PathBuf {
     compiled(name, &format!("{name}.musl"), &["musl-gcc", "-static"])
 }
 

@@ -1,18 +1,14 @@
-//! The system calls execve, execveat and exit_group of a C library, in a session that records
-//! mappings also those that change them, and the stubs for them.
+//! The system calls execve and execveat of a C library, in a session that records mappings also
+//! those that change them, and the stubs that make them.
 //!
 //! C libraries make them by two instructions, `mov eax, NUMBER; syscall`. The first one has five
-//! bytes: a jump takes its place. glibc's `_exit` begins with `mov esi, 231; mov edx, 60`, the
-//! numbers of exit_group and exit.
+//! bytes: a jump takes its place.
 //!
 //! ```text
 //! 0   address of the thunk
 //! 8   stub:  lea rsp, [rsp - 128]; mov eax, NUMBER; call [0]; lea rsp, [rsp + 128];
 //!            jmp behind the system call
 //! ```
-//!
-//! The thunk makes the calls. Of exit_group, it is only notified: the stub
-//! has the replaced instruction before the jump, which leads behind that.
 
 use heapledger_wire::redirection::Jump;
 
@@ -22,15 +18,11 @@ type Call = [u8; 7];
 const SET_NUMBER: usize = 5;
 /// The instructions of execve and execveat.
 const CALLS: [Call; 2] = [[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05], [0xb8, 0x42, 0x01, 0, 0, 0x0f, 0x05]];
-/// The instructions of exit_group, and the beginning of glibc's `_exit`.
-const EXITS: [Call; 2] = [[0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05], [0xbe, 0xe7, 0, 0, 0, 0xba, 0x3c]];
-/// `mov eax, NUMBER` for exit_group.
-const SET_EXIT: [u8; SET_NUMBER] = [0xb8, 0xe7, 0, 0, 0];
-/// The most bytes of a stub.
-const STUB_MAX: usize = 34;
+/// The bytes of a stub.
+const STUB: usize = 29;
 /// The numbers of mmap, mprotect, munmap, brk, mremap, madvise, shmat and shmdt.
 const MAPPING_CALLS: [u8; 8] = [9, 10, 11, 12, 25, 28, 30, 67];
-/// The most system calls that are replaced: glibc has three or four, and 40 that change mappings.
+/// The most system calls that are replaced: glibc has two or three, and 40 that change mappings.
 const SITES_MAX: usize = 512;
 
 /// A system call in code.
@@ -49,7 +41,7 @@ fn changes_mappings(bytes: &[u8]) -> bool {
 /// `with_mappings`.
 pub(super) fn sites(code: &[u8], start: u64, with_mappings: bool) -> Vec<Site> {
     let calls = code.windows(size_of::<Call>()).enumerate().filter_map(|(offset, bytes)| {
-        let known = CALLS.into_iter().chain(EXITS).find(|call| bytes == call);
+        let known = CALLS.into_iter().find(|call| bytes == call);
         let call = known.or_else(|| bytes.try_into().ok().filter(|_| with_mappings && changes_mappings(bytes)))?;
         Some(Site { address: start + offset as u64, call })
     });
@@ -64,9 +56,9 @@ pub(super) fn is_stub(code: &[u8]) -> bool {
     code.starts_with(&START)
 }
 
-/// Returns the most bytes of so many stubs.
+/// Returns the bytes of so many stubs.
 pub(super) fn length(sites: usize) -> usize {
-    8 + sites * STUB_MAX
+    8 + sites * STUB
 }
 
 /// Returns stubs for an address, which lead to the thunk, and the jumps to them. A system call that
@@ -75,17 +67,14 @@ pub(super) fn stubs(sites: &[Site], address: u64, thunk: u64) -> (Vec<u8>, Vec<J
     let (mut code, mut jumps) = (thunk.to_le_bytes().to_vec(), Vec::new());
     for &Site { address: site, call } in sites {
         let start = code.len();
-        let (is_exit, replaced) = (EXITS.contains(&call), &call[..SET_NUMBER]);
         // The stub begins below the red zone of the program.
         code.extend([0x48, 0x8d, 0x64, 0x24, 0x80]);
-        code.extend(if is_exit { &SET_EXIT } else { replaced });
+        code.extend(call.iter().take(SET_NUMBER));
         code.extend([0xff, 0x15]);
         code.extend((0_usize.wrapping_sub(start + 16) as u32).to_le_bytes());
         code.extend([0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
-        let behind = if is_exit { SET_NUMBER } else { call.len() };
-        code.extend(replaced.iter().filter(|_| is_exit));
         let from = address + code.len() as u64;
-        let back = Jump::new(from, &call, site + behind as u64);
+        let back = Jump::new(from, &call, site + call.len() as u64);
         let there = Jump::new(site, &call, address + start as u64);
         match back.zip(there) {
             Some((back, there)) => {

@@ -1,5 +1,6 @@
 //! The last snapshot of a program that ends by itself, and those of programs that are attached to,
-//! statically linked, or for musl.
+//! statically linked, or for musl. Nothing is read at the exits of those that have no preload
+//! library.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,6 +15,7 @@ use serde_json::Value;
 use super::recorded::{adds_up, row};
 use crate::armed::{id, succeeded};
 use crate::harness::*;
+use crate::static_programs::static_with_musl;
 
 const STATUS: i32 = 7;
 const KEPT: i64 = 1000;
@@ -61,18 +63,30 @@ fn a_program_that_ends_is_read_last() {
         assert_eq!(outcome.status, exited(STATUS), "{outcome:?}");
         is_of_exit(&answer, LEFT);
     }
-    // A thread that has never allocated is not noticed at its exit.
-    for (how, blocks) in of_way.into_iter().filter(|(how, _)| *how != "thread") {
-        let (outcome, answer) = last(&build("exits", Build::Static), how, &scratch);
-        assert_eq!(outcome.status, exited(STATUS), "static, {how}: {outcome:?}");
-        is_of_exit(&answer, blocks);
+}
+
+/// The exit of a statically linked program is left alone, by whatever way it ends.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn exits_of_static_programs_are_left_alone() {
+    let scratch = Scratch::new();
+    let musl = installed("musl-gcc").map(|_| static_with_musl("exits"));
+    for program in [build("exits", Build::Static)].into_iter().chain(musl) {
+        for how in ["return", "_exit", "_Exit", "thread", "vfork", "descriptors"] {
+            let job = Job::new([program.as_os_str(), how.as_ref()]).option("--resident-exit=60s");
+            let (outcome, recording) = job.recorded(&scratch);
+            assert_eq!((outcome.status, outcome.text().as_str()), (exited(STATUS), "kept\n"), "{how}: {outcome:?}");
+            assert!(recording.total("allocations") >= KEPT, "{recording:?}");
+            let answer = heapledger(["rss", recording.path.to_str().unwrap(), "--json"]);
+            assert!(!answer.text().contains("the program ended"), "{how}: {}", answer.text());
+        }
     }
 }
 
-/// A program that is attached to is read at its exit, too. Its blocks are older than the recording.
+/// So is that of a program that is attached to.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
-fn an_attached_program_that_ends_is_read_last() {
+fn the_exit_of_an_attached_program_is_left_alone() {
     let scratch = Scratch::new();
     let mut command = Command::new(program("exits"));
     let mut waiting = command.arg("waits").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -86,11 +100,9 @@ fn an_attached_program_that_ends_is_read_last() {
     wait_until("the recorder is ready", || heapledger(["status", &*pid]).status == exited(0));
     drop(waiting.stdin.take());
     assert_eq!(waiting.wait().unwrap(), exited(STATUS));
-    recorder.outcome();
-    let answer = heapledger(["rss", file.to_str().unwrap(), "--at", "end", "--json"]);
-    let answer: Value = crate::documents::read(&answer.stdout);
-    adds_up(&answer);
-    assert_eq!(answer["cause"], "the program ended", "{answer:#}");
+    succeeded(&recorder.outcome());
+    let answer = heapledger(["rss", file.to_str().unwrap(), "--json"]);
+    assert!(!answer.text().contains("the program ended"), "{}", answer.text());
 }
 
 /// Nothing is read after a fatal signal, and nothing if that is not wanted.
