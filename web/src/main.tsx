@@ -9,10 +9,12 @@ import {setAgain} from './api/hooks';
 import {Failure, Nothing, Progress} from './parts/answer';
 import {bytes} from './parts/format';
 import {keyActions, KEYS_OF_LISTS, onPageKey, useKeys} from './parts/keys';
-import {copy, Message} from './parts/message';
+import {copy, Message, say} from './parts/message';
 import {nextTheme, nextUnits, theme, units} from './parts/preferences';
 import {SelectionBar} from './parts/selection';
-import {aboutSaved, askAgain, changedFiles, currentFile, forgetChange, fileName, isGone, memory, openSession, session, sessionError} from './state/session';
+import {isCut} from './state/address';
+import {quoted} from './state/options';
+import {aboutSaved, askAgain, changedFiles, currentFile, forgetChange, fileName, isGone, memory, onVisibility, openSession, session, sessionError} from './state/session';
 import {goTo, linkText, place, view} from './state/state';
 import './views/all';
 import {views} from './views/views';
@@ -35,7 +37,7 @@ function Help({onClose}: {onClose: () => void}) {
 }
 
 function Header({onHelp}: {onHelp: () => void}) {
-  const share = (): void => void copy(`heapledger open ${currentFile.value?.name ?? 'FILE'}\n${linkText()}\n`, 'the link, without the secret of this server', 'link.txt');
+  const share = (): void => void copy(`heapledger open ${quoted(currentFile.value?.name ?? 'FILE')}\n${linkText()}\n`, 'the link, without the secret of this server', 'link.txt');
   useKeys([
     {key: 'l', does: 'copy a link to this place', run: share},
     {key: 'u', does: 'change the units', run: nextUnits},
@@ -86,7 +88,7 @@ function Navigation() {
 function Warnings() {
   const lines: ComponentChildren[] = [];
   if (isGone.value) {
-    lines.push(<p class="banner" role="alert">The server is gone: nothing more can be asked. <span>hint: start it again with <code>heapledger open {currentFile.value?.name ?? 'FILE'}</code></span></p>);
+    lines.push(<p class="banner" role="alert">The server is gone: nothing more can be asked. <span>hint: start it again with <code>heapledger open {quoted(currentFile.value?.name ?? 'FILE')}</code></span></p>);
   }
   for (const [id, what] of changedFiles.value) {
     lines.push(<p class="banner" role="alert">{fileName(String(id))} {what}: figures on this page may not agree with each other. <button type="button" onClick={() => forgetChange(id)}>Ask again</button></p>);
@@ -131,6 +133,13 @@ document.addEventListener('keydown', onPageKey);
 window.addEventListener('pagehide', cancelAll);
 // A page that the browser kept and shows again asks again for what was cancelled.
 window.addEventListener('pageshow', (event) => { if (event.persisted) askAgain.value += 1; });
+/** Says so if an address is not read to its end. */
+function sayIfCut(): void {
+  if (isCut(location.hash)) say('The address is too long: its last conditions and settings are left out.');
+}
+window.addEventListener('hashchange', sayIfCut);
+sayIfCut();
 const root = document.getElementById('page');
 if (root !== null) render(<Page />, root);
 void openSession();
+document.addEventListener('visibilitychange', () => void onVisibility(document.hidden));

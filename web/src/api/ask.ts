@@ -80,7 +80,7 @@ function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
 }
 
 /** Returns the notes of an answer; unreadable ones are left out. */
-function notesOf(response: Response): string[] {
+export function notesOf(response: Response): string[] {
   try {
     const notes: unknown = JSON.parse(response.headers.get('heapledger-notes') ?? '[]');
     return Array.isArray(notes) ? notes.map(String) : [];

@@ -1,5 +1,6 @@
 // The texts on boxes.
 
+import {csvCell} from '../parts/csv';
 import type {Sides} from './colors';
 import type {Graph} from './graph';
 import {frameText, sourceText} from './names';
@@ -88,8 +89,7 @@ export function rowsText(graph: Graph, labels: Labels, nodes: readonly number[],
     return `${JSON.stringify(objects, null, 1)}\n`;
   }
   if (as === 'CSV') {
-    const quoted = (cell: string | number): string => (/[",\n]/.test(String(cell)) ? `"${String(cell).replaceAll('"', '""')}"` : String(cell));
-    return [columns, ...rows].map((row) => `${row.map(quoted).join(',')}\n`).join('');
+    return [columns, ...rows].map((row) => `${row.map(csvCell).join(',')}\r\n`).join('');
   }
   return nodes
     .map((node) => {

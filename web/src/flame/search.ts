@@ -1,6 +1,6 @@
 // The search for frames by their names, and the share of the memory whose stacks have such a frame.
 
-import {frameText} from './names';
+import {frameText, isLike} from './names';
 import type {Tree} from './tree';
 
 /** The frames that were found. */
@@ -15,16 +15,20 @@ export interface Matches {
   amount: number;
 }
 
-/** The longest regular expression: longer ones are not what people type. */
+/** The longest text with wildcards: longer ones are not what people type. */
 const PATTERN_MAX = 200;
 
 /**
- * Searches for frames whose text or module has this text in it, in upper or lower case. A text
- * between slashes is a regular expression. Returns the reason if it is not a valid one.
+ * Searches for frames whose text or module has this text in it, in upper or lower case. `*` stands
+ * for any characters and `?` for one. There are no regular expressions: one of an address that
+ * somebody made can take longer than the page lives, and nothing could stop it here. Returns the
+ * reason if the text cannot be searched for.
  */
 export function search(tree: Tree, text: string): Matches | {error: string} {
-  const isFound = tester(text);
-  if (typeof isFound === 'string') return {error: isFound};
+  const isPattern = /[*?]/.test(text);
+  if (isPattern && text.length > PATTERN_MAX) return {error: `a text with * or ? may have ${PATTERN_MAX} characters`};
+  const wanted = text.toLowerCase();
+  const isFound = (name: string): boolean => isPattern ? isLike(name, `*${wanted}*`) : name.toLowerCase().includes(wanted);
   const names = Uint8Array.from(tree.names, (name) =>
     Number(isFound(frameText(name, tree.by)) || (name.module !== undefined && isFound(name.module))),
   );
@@ -47,18 +51,4 @@ export function search(tree: Tree, text: string): Matches | {error: string} {
   }
   const all = tree.width[0]!;
   return {names, count: seen.size, share: all > 0 ? width / all : 0, amount};
-}
-
-function tester(text: string): ((name: string) => boolean) | string {
-  if (text.length > 2 && text.startsWith('/') && text.endsWith('/')) {
-    if (text.length > PATTERN_MAX) return `the expression is longer than ${PATTERN_MAX} characters`;
-    try {
-      const pattern = new RegExp(text.slice(1, -1), 'i');
-      return (name) => pattern.test(name);
-    } catch (error) {
-      return error instanceof Error ? error.message : String(error);
-    }
-  }
-  const wanted = text.toLowerCase();
-  return (name) => name.toLowerCase().includes(wanted);
 }

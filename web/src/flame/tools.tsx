@@ -110,8 +110,8 @@ function Search({state, change, searchBox, onNext}: ToolBarProps) {
     <input
       ref={searchBox}
       type="search"
-      placeholder="Search: text or /regex/"
-      aria-label="Search for frames: a text, or an expression between slashes"
+      placeholder="Search: text, * and ?"
+      aria-label="Search for frames: a text, in which * stands for any characters and ? for one"
       value={text}
       onInput={(event) => setText(event.currentTarget.value)}
       onKeyDown={(event) => {

@@ -12,7 +12,7 @@ export type Transform =
   | {kind: 'drop'; function: string}
   /** Leaves out the frames of this function; what it allocated itself is its caller's. */
   | {kind: 'merge'; function: string}
-  /** Leaves out the frames of the modules whose names are like this pattern with `*` and `?`. */
+  /** Leaves out the frames of this module, or of those that are like it, with `*` and `?`. */
   | {kind: 'hide'; module: string}
   /**
    * Collapses recursion: `direct` only calls of a function by itself, `all` also those by way of
@@ -85,7 +85,10 @@ function apply(tree: Tree, transform: Transform, width: WidthOf): Tree {
     case 'merge':
       return merged(tree, functionsNamed(tree, transform.function), width);
     case 'hide': {
-      const hidden = Uint8Array.from(tree.names, ({module}) => Number(isLike(module ?? '', transform.module)));
+      // A module that the tree has is meant itself, even if its name could be a pattern.
+      const isName = tree.names.some(({module}) => module === transform.module);
+      const isHidden = (module = ''): boolean => isName ? module === transform.module : isLike(module, transform.module);
+      const hidden = Uint8Array.from(tree.names, ({module}) => Number(isHidden(module)));
       return merged(tree, hidden, width);
     }
     case 'recursion':

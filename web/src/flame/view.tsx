@@ -197,7 +197,7 @@ function Notes({shown: {head, graph}, format}: {shown: Shown; format: Format}) {
     <>
       {nodes > 0 && (
         <p class="flame-note">
-          {nodes.toLocaleString('en')} small frames with {format(bytes, 'bytes')} were left out.
+          {nodes.toLocaleString('en')} small frames with all that they call, {format(bytes, 'bytes')} together, were left out.
         </p>
       )}
       {graph instanceof BottomUp && graph.isFull && (

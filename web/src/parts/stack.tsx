@@ -26,16 +26,17 @@ export function Stack({frames, title}: {frames: readonly Frame[]; title: string}
   );
 }
 
-/** The next questions about what a row stands for. */
-export function RowActions({condition, isHere}: {condition: Parameter | undefined; isHere?: boolean}) {
+/** The next questions about what a row stands for, or about its owner. */
+export function RowActions({condition, isOfOwner = false}: {condition: Parameter | undefined; isOfOwner?: boolean}) {
   if (condition === undefined) return null;
   const [name, value] = condition;
   const not = opposite(condition);
   const go = (to: string) => () => narrow(name, value, to);
   return (
     <p class="actions">
-      {isHere === false ? null : <button type="button" onClick={() => narrow(name, value)}>Only this</button>}
-      {not === undefined ? null : <button type="button" onClick={() => narrow(not[0], not[1])}>All but this</button>}
+      <button type="button" onClick={() => narrow(name, value)}>{isOfOwner ? 'Only its owner' : 'Only this'}</button>
+      {not === undefined ? null : <button type="button" onClick={() => narrow(not[0], not[1])}>{isOfOwner ? 'All but its owner' : 'All but this'}</button>}
+      {isOfOwner ? <span class="soft">All of its owner:</span> : null}
       <button type="button" onClick={go('tree')}>Its calls</button>
       <button type="button" onClick={go('timeline')}>Over time</button>
       <button type="button" onClick={go('sizes')}>Its sizes</button>

@@ -1,6 +1,7 @@
 // Tables as data: columns, rows in an order, and their text. What is drawn and what is copied is
 // made of the same cells.
 
+import {csvCell} from './csv';
 import {bytes, count, seconds, share, signed, type Units} from './format';
 
 export type CellKind = 'bytes' | 'blocks' | 'share' | 'seconds' | 'text' | 'growth' | 'growth-blocks';
@@ -90,19 +91,10 @@ export function asText<Row>(rows: readonly Row[], columns: readonly Column<Row>[
   }).join('  ').trimEnd()).join('\n') + '\n';
 }
 
-/**
- * Returns a table as CSV (RFC 4180), numbers in full. A text that a spreadsheet would take for a
- * formula gets an apostrophe before it.
- */
+/** Returns a table as CSV (RFC 4180), numbers in full. */
 export function asCsv<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): string {
-  const cell = (value: string | number | null): string => {
-    if (value === null) return '';
-    if (typeof value === 'number') return String(value);
-    const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  };
   const lines = [columns.map(({id}) => id), ...rows.map((row) => columns.map((column) =>
-    cell(column.kind === 'text' ? fullText(column, row) : column.value(row))))];
+    csvCell(column.kind === 'text' ? fullText(column, row) : column.value(row))))];
   return lines.map((line) => `${line.join(',')}\r\n`).join('');
 }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import {chipsOf, exactPattern, narrowed, parsePlace, placeText, selectionOf, settingsOf, withValues, without, type Parameter} from './address';
+import {chipsOf, exactPattern, isCut, narrowed, parsePlace, placeText, selectionOf, settingsOf, withValues, without, type Parameter} from './address';
 
 test('an address is read as it was written', () => {
   const parameters: Parameter[] = [
@@ -18,6 +18,15 @@ test('hostile addresses lead to the usual view', () => {
   assert.deepEqual(parsePlace('#/table?%zz=%', 'summary').parameters, [['%zz', '%']]);
   const long = parsePlace(`#/table?${'a=b&'.repeat(100_000)}`, 'summary');
   assert.ok(long.parameters.length <= 8192);
+});
+
+test('a long address is cut between parameters', () => {
+  const pattern = `/^${'a'.repeat(20_000)}$/`;
+  const hash = placeText({view: 'table', parameters: [['type', pattern], ['function', pattern], ['by', 'type']]});
+  assert.ok(isCut(hash));
+  assert.deepEqual(parsePlace(hash, 'summary'), {view: 'table', parameters: [['type', pattern]]});
+  assert.deepEqual(parsePlace(`#/table?type=${'a'.repeat(40_000)}`, 'summary'), {view: 'table', parameters: []});
+  assert.ok(!isCut('#/table?type=a'));
 });
 
 test('conditions of one kind stand beside each other, or replace each other', () => {

@@ -25,12 +25,17 @@ const REPEATED = new Set([
   'not-allocated-by', 'type', 'context', 'not-context', 'heap', 'wrapper', 'change', 'open',
 ]);
 
-/** The longest address that is read, in characters. A longer one is cut at a parameter. */
+/** The longest address that is read, in characters. A longer one is cut between parameters. */
 const LENGTH_MAX = 32 << 10;
+
+/** True if an address is too long to be read as a whole. */
+export const isCut = (hash: string): boolean => hash.length > LENGTH_MAX;
 
 /** Reads the hash of an address. Unknown names stay: they may be another version's. */
 export function parsePlace(hash: string, usual: string): Place {
-  const text = hash.slice(0, LENGTH_MAX).replace(/^#?\/?/, '');
+  // A part of a value would be another value: what is not read to its end is left out.
+  const read = isCut(hash) ? hash.slice(0, LENGTH_MAX).replace(/[&?][^&?]*$/, '') : hash;
+  const text = read.replace(/^#?\/?/, '');
   const end = text.indexOf('?');
   const view = end < 0 ? text : text.slice(0, end);
   const parameters: Parameter[] = end < 0 ? [] : [...new URLSearchParams(text.slice(end + 1))];

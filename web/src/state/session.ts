@@ -34,10 +34,41 @@ export async function openSession(): Promise<void> {
       return;
     }
     memory.value = session.value.memory;
-    listen();
+    if (!document.hidden) listen();
   } catch (error) {
     sessionError.value = asAskError(error);
   }
+}
+
+/**
+ * Stops listening while the page is not seen, and looks at the files again when it is. Browsers open
+ * six connections to a server for all pages together, and each one that listens keeps one.
+ */
+export async function onVisibility(isHidden: boolean): Promise<void> {
+  if (isSaved) return;
+  if (isHidden) {
+    events?.close();
+    return;
+  }
+  // A page that is not open yet listens as soon as it is.
+  const before = session.value;
+  if (before === undefined) return;
+  listen();
+  try {
+    const answer = await fetchAnswer('api/session', new AbortController().signal, () => undefined);
+    const {files, memory: now} = (await answer.json()) as Session;
+    memory.value = now;
+    for (const {id, bytes} of files) {
+      if (bytes !== before.files.find((one) => one.id === id)?.bytes) fileChanged(id, bytes === 0);
+    }
+    session.value = {...before, files};
+  } catch (error) {
+    if (asAskError(error).isGone) isGone.value = true;
+  }
+}
+
+function fileChanged(id: number, isMissing: boolean): void {
+  changedFiles.value = new Map(changedFiles.value).set(id, isMissing ? 'is no longer there' : 'has changed since it was read');
 }
 
 let events: EventSource | undefined;
@@ -47,7 +78,7 @@ function listen(): void {
   events.addEventListener('memory', (event: MessageEvent<string>) => (memory.value = JSON.parse(event.data) as Memory));
   events.addEventListener('file-changed', (event: MessageEvent<string>) => {
     const {file, missing} = JSON.parse(event.data) as {file: number; missing?: boolean};
-    changedFiles.value = new Map(changedFiles.value).set(file, missing === true ? 'is no longer there' : 'has changed since it was read');
+    fileChanged(file, missing === true);
   });
   events.addEventListener('open', () => {
     if (isGone.value) askAgain.value += 1;

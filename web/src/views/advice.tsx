@@ -5,7 +5,7 @@ import {Answered, Nothing} from '../parts/answer';
 import {Choose} from '../parts/choose';
 import {bytes, count, seconds} from '../parts/format';
 import {units} from '../parts/preferences';
-import {BY, frameWhere, rowCondition, rowMore, rowName, type Frame, type Row} from '../parts/rows';
+import {BY, frameWhere, isOwners, rowCondition, rowMore, rowName, type Frame, type Row} from '../parts/rows';
 import {RowActions} from '../parts/stack';
 import {Table} from '../parts/table';
 import type {Column} from '../parts/table-model';
@@ -74,7 +74,7 @@ const growthColumns = (by: string): Column<Grown>[] => [
   {id: 'since', label: 'since', kind: 'seconds', value: (row) => row.since_seconds},
   {id: 'live', label: 'live', kind: 'bytes', value: (row) => row.bytes_live},
   {id: 'kind', label: 'kind', kind: 'text', value: (row) => `${row.kind.replaceAll('_', ' ')}${row.certain ? ', certain' : ', likely'}`},
-  {id: 'name', label: by, kind: 'text', value: rowName, more: rowMore},
+  {id: 'name', label: by, kind: 'text', value: (row) => rowName(row, by), more: (row) => rowMore(row, by)},
 ];
 
 export function GrowthView({label}: ViewProps) {
@@ -96,13 +96,13 @@ export function GrowthView({label}: ViewProps) {
         : <Table label={label} rows={growth.rows} all={growth.rows_all} columns={growthColumns(growth.by)} bar="gained" tools={tools}
           details={(row, close) => (
             <>
-              <div class="title"><h2>{rowName(row)}</h2><button type="button" aria-label="Close the details" onClick={close}>✕</button></div>
+              <div class="title"><h2>{rowName(row, growth.by)}</h2><button type="button" aria-label="Close the details" onClick={close}>✕</button></div>
               <dl class="pairs">
                 <dt>gained</dt><dd>{bytes(row.bytes_gained, units.value)} since {seconds(row.since_seconds)}</dd>
                 <dt>a second</dt><dd>{bytes(row.bytes_per_second, units.value)} ({bytes(row.bytes_per_second_least, units.value)} to {bytes(row.bytes_per_second_most, units.value)})</dd>
                 <dt>live</dt><dd>{bytes(row.bytes_live, units.value)}</dd>
               </dl>
-              <RowActions condition={rowCondition(row, growth.by)} />
+              <RowActions condition={rowCondition(row, growth.by)} isOfOwner={isOwners(growth.by)} />
             </>
           )} />}</Answered>
     </div>

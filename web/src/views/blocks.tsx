@@ -7,7 +7,7 @@ import {Answered, Nothing} from '../parts/answer';
 import {Choose} from '../parts/choose';
 import {bytes, count, seconds, timeOption} from '../parts/format';
 import {units} from '../parts/preferences';
-import {BY, frameWhere, rowCondition, rowMore, rowName, type Amounts, type Frame, type Row} from '../parts/rows';
+import {BY, frameWhere, isOwners, rowCondition, rowMore, rowName, type Amounts, type Frame, type Row} from '../parts/rows';
 import {RowActions, Stack} from '../parts/stack';
 import {Table} from '../parts/table';
 import type {Column} from '../parts/table-model';
@@ -105,11 +105,11 @@ export function ReallocationsView({label}: ViewProps) {
         ? <><div class="tools">{tools}</div><Nothing why="Nothing was reallocated." hint="Remove conditions above." /></> : (
           <>
             <p class="total"><b>{count(answer.total.reallocations)}</b> reallocations: {count(answer.total.grown)} grew, {count(answer.total.shrunk)} shrank; at most <b>{bytes(answer.total.bytes_copied_max, units.value)}</b> copied</p>
-            <Table label={label} rows={answer.rows} all={answer.rows_all} columns={[...REALLOCATIONS, {id: 'name', label: answer.by, kind: 'text', value: rowName, more: rowMore}]} bar="reallocations" tools={tools} more={() => change({rows: String(rows * 5)})}
+            <Table label={label} rows={answer.rows} all={answer.rows_all} columns={[...REALLOCATIONS, {id: 'name', label: answer.by, kind: 'text', value: (row) => rowName(row, answer.by), more: (row) => rowMore(row, answer.by)}]} bar="reallocations" tools={tools} more={() => change({rows: String(rows * 5)})}
               details={(row, close) => (
                 <>
-                  <div class="title"><h2>{rowName(row)}</h2><button type="button" aria-label="Close the details" onClick={close}>✕</button></div>
-                  <RowActions condition={rowCondition(row, answer.by)} />
+                  <div class="title"><h2>{rowName(row, answer.by)}</h2><button type="button" aria-label="Close the details" onClick={close}>✕</button></div>
+                  <RowActions condition={rowCondition(row, answer.by)} isOfOwner={isOwners(answer.by)} />
                   <Stack frames={row.stack ?? []} title="Its largest stack, innermost first" />
                 </>
               )} />

@@ -22,6 +22,6 @@ export function rankColumns(by: string, metric: string, rows: readonly Row[]): C
   return [
     ...amounts.slice(0, 1), SHARE, ...amounts.slice(1),
     ...(has('sites') ? [amount('sites', 'sites', 'blocks')] : []),
-    {id: 'name', label: by, kind: 'text', value: rowName, more: rowMore},
+    {id: 'name', label: by, kind: 'text', value: (row) => rowName(row, by), more: (row) => rowMore(row, by)},
   ];
 }

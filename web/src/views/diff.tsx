@@ -14,7 +14,7 @@ import type {Column} from '../parts/table-model';
 import {valuesOf, type Parameter} from '../state/address';
 import {optionsFor} from '../state/options';
 import {session} from '../state/session';
-import {change, parameters, setting} from '../state/state';
+import {change, goTo, parameters, setting} from '../state/state';
 import type {ViewProps} from './views';
 
 interface Side { file: string; metric: string; at: string; total: Amounts }
@@ -25,7 +25,7 @@ const columnsOf = (by: string): Column<Row>[] => [
   {id: 'blocks', label: 'blocks', kind: 'growth-blocks', value: (row) => (row.after?.blocks ?? 0) - (row.before?.blocks ?? 0)},
   {id: 'before', label: 'before', kind: 'bytes', value: (row) => row.before?.bytes ?? 0},
   {id: 'after', label: 'after', kind: 'bytes', value: (row) => row.after?.bytes ?? 0},
-  {id: 'name', label: by, kind: 'text', value: rowName, more: rowMore},
+  {id: 'name', label: by, kind: 'text', value: (row) => rowName(row, by), more: (row) => rowMore(row, by)},
 ];
 
 const MOMENTS: readonly (readonly [string, string])[] = [['', 'as above'], ['peak', 'the peak'], ['end', 'the end']];
@@ -76,6 +76,7 @@ export function DiffView({label}: ViewProps) {
       <SideTools side={0} /><SideTools side={1} />
       <datalist id="moments">{MOMENTS.slice(1).map(([value]) => <option value={value} />)}</datalist>
       <Choose label="by" value={by} options={BY} onChange={(value) => change({by: value, sort: undefined})} />
+      {options === undefined ? null : <button type="button" onClick={() => goTo('flame')}>As a flame graph</button>}
     </>
   );
   if (options === undefined) {
@@ -91,7 +92,7 @@ export function DiffView({label}: ViewProps) {
             <Table label={label} rows={diff.rows} all={diff.rows_all} columns={columnsOf(diff.by)} bar="growth" tools={tools} more={() => change({rows: String(rows * 5)})}
               details={(row, close) => (
                 <>
-                  <div class="title"><h2>{rowName(row)}</h2><button type="button" aria-label="Close the details" onClick={close}>✕</button></div>
+                  <div class="title"><h2>{rowName(row, diff.by)}</h2><button type="button" aria-label="Close the details" onClick={close}>✕</button></div>
                   <dl class="pairs">
                     <dt>growth</dt><dd>{signed(bytes(row.growth ?? 0, units.value))}</dd>
                     <dt>before</dt><dd>{bytes(row.before?.bytes ?? 0, units.value)} in {count(row.before?.blocks ?? 0)} blocks</dd>

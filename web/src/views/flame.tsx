@@ -3,7 +3,7 @@
 
 import {useMemo} from 'preact/hooks';
 
-import {fetchAnswer} from '../api/ask';
+import {fetchAnswer, notesOf} from '../api/ask';
 import {useWork} from '../api/hooks';
 import {isSaved} from '../api/saved';
 import {FLAME_KEYS, FlameView} from '../flame/view';
@@ -11,11 +11,12 @@ import {stateOf, stateParameters} from '../flame/state';
 import {Answered} from '../parts/answer';
 import {bytes, count} from '../parts/format';
 import {useKeys} from '../parts/keys';
+import {copy} from '../parts/message';
 import {units} from '../parts/preferences';
-import {settingsOf} from '../state/address';
-import {optionsFor} from '../state/options';
-import {currentFile} from '../state/session';
-import {parameters, replaceSettings} from '../state/state';
+import {settingsOf, valueOf, valuesOf, withValues, type Parameter} from '../state/address';
+import {optionsFor, type Question} from '../state/options';
+import {fileName} from '../state/session';
+import {change, parameters, replaceSettings} from '../state/state';
 import {Unused} from './unused';
 import type {ViewProps} from './views';
 
@@ -29,23 +30,61 @@ interface Policy { createScriptURL: (url: string) => unknown }
 const WORKER = 'worker.js';
 let policy: Policy | undefined;
 
+/** Returns the questions for the tree, or for both trees if two files or two moments are compared. */
+function sidesOf(all: readonly Parameter[]): {sides: [Parameter[], ...Parameter[][]]; unused: readonly string[]} {
+  const files = valuesOf(all, 'file');
+  const moments = valuesOf(all, 'at');
+  const side = (at: 0 | 1): Question => {
+    const moment = moments[at] ?? moments[0];
+    return optionsFor('columns', withValues(all, {file: files[at] ?? files[0], at: moment}));
+  };
+  const [{options: before, unused}, {options: after}] = [side(0), side(1)];
+  return {sides: JSON.stringify(before) === JSON.stringify(after) ? [after] : [before, after], unused};
+}
+
+/** Says which side is which. */
+function Compared({before, after}: {before: readonly Parameter[]; after: readonly Parameter[]}) {
+  const named = (side: readonly Parameter[]): string => {
+    const at = valueOf(side, 'at') ?? 'peak';
+    const when = valueOf(side, 'total') !== undefined ? 'all allocations' : at === 'peak' || at === 'end' ? `at the ${at}` : `at ${at}`;
+    return `${fileName(valueOf(side, 'file') ?? '0')}, ${when}`;
+  };
+  const afterAlone = (): void => change({file: valueOf(after, 'file'), at: valueOf(after, 'at')});
+  return (
+    <p class="unused" role="note">
+      Growth from <b>{named(before)}</b> to <b>{named(after)}</b>. <button type="button" class="link" onClick={afterAlone}>Show the latter alone</button>
+    </p>
+  );
+}
+
 export function FlamePlace({label}: ViewProps) {
-  const {options, unused} = optionsFor('columns', parameters.value);
-  const query = new URLSearchParams(options.map(([name, value]) => [name, value])).toString();
-  const asked = useWork<Uint8Array>(query, async (signal, onProgress) => {
-    const response = await fetchAnswer(`api/columns?${query}`, signal, onProgress);
-    return {value: new Uint8Array(await response.arrayBuffer()), notes: []};
+  const {sides, unused} = sidesOf(parameters.value);
+  const after = sides.at(-1) ?? sides[0];
+  const asked = useWork<Uint8Array[]>(JSON.stringify(sides), async (signal, onProgress) => {
+    const parts = sides.map((): number | null => 0);
+    const trees = await Promise.all(sides.map(async (options, at) => {
+      const query = new URLSearchParams(options.map(([name, value]) => [name, value])).toString();
+      const response = await fetchAnswer(`api/columns?${query}`, signal, (part) => {
+        parts[at] = part;
+        onProgress(parts.includes(null) ? null : parts.reduce<number>((sum, one) => sum + (one ?? 0), 0) / parts.length);
+      });
+      parts[at] = 1;
+      return {value: new Uint8Array(await response.arrayBuffer()), notes: notesOf(response)};
+    }));
+    return {value: trees.map(({value}) => value), notes: [...new Set(trees.flatMap(({notes}) => notes))]};
   });
   const settings = settingsOf(parameters.value);
   const text = new URLSearchParams(settings.map(([name, value]) => [name, value])).toString();
   const state = useMemo(() => stateOf(new URLSearchParams(text)), [text]);
   useKeys(FLAME_KEYS.map(([key, does]) => ({key: '', shown: key, does: `flame graph: ${does}`, run: () => undefined})));
   return (
-    <div class="fill flame-room">
-      <Unused verb="columns" unused={unused} />
-      <Answered asked={asked} what="Reading the call tree">{(answer) => (
-        <FlameView answer={answer} before={undefined} name={`${label} of ${currentFile.value?.name ?? ''}`} state={state} makeWorker={isSaved ? undefined : makeWorker}
-          onState={(next) => replaceSettings(stateParameters(next))}
+    <div class="fill">
+      <Unused verb="tree" unused={unused} />
+      {sides.length > 1 ? <Compared before={sides[0]} after={after} /> : null}
+      <Answered asked={asked} what="Reading the call tree">{(trees) => (
+        <FlameView answer={trees.at(-1)!} before={trees.length > 1 ? trees[0] : undefined} name={`${label} of ${fileName(valueOf(after, 'file') ?? '0')}`}
+          state={state} makeWorker={isSaved ? undefined : makeWorker} onState={(next) => replaceSettings(stateParameters(next))}
+          onCopy={(copied, what, file) => void copy(copied, what, file)}
           format={(amount: number, metric: string) => /bytes|slop/.test(metric) ? bytes(amount, units.value) : count(amount)} />
       )}</Answered>
     </div>

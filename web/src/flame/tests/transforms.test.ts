@@ -197,3 +197,11 @@ test('patterns match as globs do', () => {
   for (const [text, pattern] of unlike) assert.ok(!isLike(text!, pattern!), `${text} ${pattern}`);
   assert.ok(!isLike('a'.repeat(5000), '*a'.repeat(50) + 'b'));
 });
+
+test('a module whose name could be a pattern is hidden alone', () => {
+  const names: FrameName[] = [{function: 'root'}, {function: 'a', module: 'lib*'}, {function: 'b', module: 'libx.so.1'}];
+  const tree = treeOf(columnsOf([{frames: [1, 2], amounts: [8, 1]}], names), 'function', 0);
+  const hidden = (module: string): string[] =>
+    [...transformed(tree, [{kind: 'hide', module}], 0).name].slice(1).map((name) => names[name]!.function ?? '');
+  assert.deepEqual([hidden('lib*'), hidden('libx.so.1'), hidden('lib?.so*')], [['b'], ['a'], ['a']]);
+});

@@ -1,7 +1,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::thread;
+use std::time::Duration;
 
+use hyper::Request;
 use serde_json::{Value, json};
 
 use super::*;
@@ -173,6 +175,34 @@ fn questions_are_answered_or_become_jobs() {
     assert_eq!(served.send("DELETE", &format!("/api/job/{job}"), "").status, 204);
     served.answer.wait_for_cancelled(1);
     assert_eq!(served.end_of(&job).status, 404);
+}
+
+#[test]
+fn a_question_ends_if_its_client_goes_before_it_has_the_number_of_the_job() {
+    let answer = Arc::new(TestAnswer::default());
+    let jobs = Arc::new(Jobs::new(Arc::clone(&answer) as Arc<dyn Answer>, 1, 1 << 20));
+    let router = Router { base: String::new(), once: Mutex::new(None), jobs: Arc::clone(&jobs) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let request = || Request::builder().uri("/api/ask/wait?gate=a").header("host", "127.0.0.1").body(()).unwrap();
+    let mut begun = 0;
+    runtime.block_on(async {
+        loop {
+            let mut response = Box::pin(router.respond(request()));
+            begun += 1;
+            let is_there = tokio::time::timeout(Duration::ZERO, &mut response).await.is_ok();
+            answer.wait_for_begun(begun);
+            // This is what the server does when the connection ends.
+            drop(response);
+            if !is_there {
+                assert!(jobs.state_of(begun as u64).is_none());
+                break;
+            }
+            // This thread stood still for so long that the response was there at the first look.
+            assert!(jobs.cancel(begun as u64));
+            answer.wait_for_cancelled(begun);
+        }
+    });
+    answer.wait_for_cancelled(begun);
 }
 
 #[test]
