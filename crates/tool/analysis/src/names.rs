@@ -102,15 +102,15 @@ impl<'r, 'a> Names<'r, 'a> {
     /// stays.
     pub fn useful_frames(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Frame> {
         let mut frames = self.frames(stacks, stack);
-        frames.drain(..self.allocators(&frames));
+        frames.drain(..self.allocators(frames.iter().map(|frame| frame.function)));
         frames
     }
 
     /// Returns the number of allocator functions at the inner end of a stack, not counting its
     /// outermost function.
-    pub(crate) fn allocators(&self, frames: &[Frame]) -> usize {
-        let allocators = frames.iter().take_while(|frame| self.function(frame.function).allocator).count();
-        allocators.min(frames.len().saturating_sub(1))
+    pub(crate) fn allocators(&self, functions: impl ExactSizeIterator<Item = FunctionId>) -> usize {
+        let outermost = functions.len().saturating_sub(1);
+        functions.take_while(|function| self.function(*function).allocator).count().min(outermost)
     }
 
     /// Returns the [useful frames](Self::useful_frames) grouped by their places, from the innermost

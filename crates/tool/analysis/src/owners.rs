@@ -26,15 +26,22 @@ impl Names<'_, '_> {
         let mut frames = Vec::new();
         for place in stacks.frames(stack) {
             frames.extend_from_slice(self.frames_at(place));
-            if frames.iter().any(|frame| self.is_settled(frame)) {
+            if frames.iter().any(|frame| self.is_settled(frame.function)) {
                 break;
             }
         }
         if frames.is_empty() {
             frames = self.frames(stacks, stack);
         }
-        let (at, inside) = self.owner_at(&frames);
+        let (at, inside) = self.owner_at(&functions(&frames));
         Owner { frame: frames[at].clone(), via: self.via(&frames, inside) }
+    }
+
+    /// Returns the owner among functions that called each other, from the innermost to the
+    /// outermost: all of a stack, or those up to one that [settles](Self::is_settled) it. Wrappers
+    /// must have been found.
+    pub(crate) fn owner_among(&self, functions: &[FunctionId]) -> FunctionId {
+        functions[self.owner_at(functions).0]
     }
 
     /// Returns the frames of a stack from its owner on, and the function through which the owner
@@ -42,7 +49,7 @@ impl Names<'_, '_> {
     pub fn own_frames(&mut self, stacks: &Stacks, stack: NodeId) -> (Vec<Frame>, Option<FunctionId>) {
         self.find_wrappers(stacks);
         let mut frames = self.frames(stacks, stack);
-        let (at, inside) = self.owner_at(&frames);
+        let (at, inside) = self.owner_at(&functions(&frames));
         let via = self.via(&frames, inside);
         frames.drain(..at);
         (frames, via)
@@ -73,36 +80,36 @@ impl Names<'_, '_> {
 
     /// Returns the index of a stack's owner, never beyond its end, and the index of the frame
     /// through which it allocates.
-    fn owner_at(&self, frames: &[Frame]) -> (usize, Option<usize>) {
-        let whose = |frame: &Frame| self.function(frame.function).whose;
-        let best = frames.iter().enumerate().min_by_key(|(_, frame)| whose(frame));
+    fn owner_at(&self, functions: &[FunctionId]) -> (usize, Option<usize>) {
+        let whose = |function: &FunctionId| self.function(*function).whose;
+        let best = functions.iter().enumerate().min_by_key(|(_, function)| whose(function));
         let at = match best {
-            Some((at, frame)) if whose(frame) == CodeClass::Own => self.outside_of_helper(frames, at),
-            Some((at, frame)) if whose(frame) != CodeClass::Library => at,
-            _ => self.allocators(frames),
+            Some((at, function)) if whose(function) == CodeClass::Own => self.outside_of_helper(functions, at),
+            Some((at, function)) if whose(function) != CodeClass::Library => at,
+            _ => self.allocators(functions.iter().copied()),
         };
-        match self.called_by_script(frames, at) {
+        match self.called_by_script(functions, at) {
             Some(called) => (called, Some(at)),
             None => (at, at.checked_sub(1)),
         }
     }
 
-    /// True if this frame is the program's own and no frame further out can be the owner instead.
-    fn is_settled(&self, frame: &Frame) -> bool {
-        let name = self.function(frame.function);
+    /// True if this function is the program's own and none further out can be the owner instead.
+    pub(crate) fn is_settled(&self, function: FunctionId) -> bool {
+        let name = self.function(function);
         name.whose == CodeClass::Own && name.known && !self.roles().is_of_package(name)
     }
 
     /// Returns the innermost own frame outside of a helper. Functions without names that a named
     /// helper calls are taken for a part of it.
-    fn outside_of_helper(&self, frames: &[Frame], mut at: usize) -> usize {
+    fn outside_of_helper(&self, functions: &[FunctionId], mut at: usize) -> usize {
         let mut owner = at;
-        while let Some(frame) = frames.get(at) {
-            let name = self.function(frame.function);
+        while let Some(&function) = functions.get(at) {
+            let name = self.function(function);
             match name.whose {
                 CodeClass::Helper if name.known => {
-                    let own = |frame: &Frame| self.function(frame.function).whose == CodeClass::Own;
-                    let Some(outside) = frames[at..].iter().position(own) else { break };
+                    let own = |function: &FunctionId| self.function(*function).whose == CodeClass::Own;
+                    let Some(outside) = functions[at..].iter().position(own) else { break };
                     at += outside;
                     owner = at;
                     continue;
@@ -117,10 +124,10 @@ impl Names<'_, '_> {
     /// Returns the function that a script called, if the owner is a function of a package inside of
     /// it. Code between the two that belongs neither to the interpreter nor to a package comes
     /// first.
-    fn called_by_script(&self, frames: &[Frame], at: usize) -> Option<usize> {
-        let name = |at: usize| self.function(frames[at].function);
+    fn called_by_script(&self, functions: &[FunctionId], at: usize) -> Option<usize> {
+        let name = |at: usize| self.function(functions[at]);
         let mut outermost = (self.roles().is_of_package(name(at)) && name(at).whose == CodeClass::Own).then_some(at)?;
-        for outside in at + 1..frames.len() {
+        for outside in at + 1..functions.len() {
             let name = name(outside);
             match name.whose {
                 CodeClass::Own if self.roles().is_of_package(name) => outermost = outside,
@@ -131,4 +138,8 @@ impl Names<'_, '_> {
         }
         None
     }
+}
+
+fn functions(frames: &[Frame]) -> Vec<FunctionId> {
+    frames.iter().map(|frame| frame.function).collect()
 }

@@ -10,7 +10,8 @@ use crate::names::Names;
 use crate::stacks::{FrameNumber, NodeId, Stacks};
 
 /// The tree of calls of all stacks of a table, with inlined functions and allocators. Call 0 is the
-/// root; the number of a parent is always lower than those of its children.
+/// root. They are numbered breadth-first: callers in the order of the calls inside of them, and
+/// before them.
 #[derive(Debug)]
 pub(super) struct Calls {
     pub(super) parents: Vec<u32>,
@@ -166,8 +167,46 @@ impl Builder {
             }
             call
         };
-        let useful = innermost.iter().map(useful).collect();
-        let parents = calls.iter().map(|(parent, ..)| *parent).collect();
-        Calls { parents, names: calls_names, named, innermost, useful, functions: names.functions_met() }
+        let useful: Vec<u32> = innermost.iter().map(useful).collect();
+        let parents: Vec<u32> = calls.iter().map(|(parent, ..)| *parent).collect();
+        drop(calls);
+        let order = breadth_first(&parents);
+        let mut numbers = vec![ROOT; order.len()];
+        order.iter().zip(0..).for_each(|(&call, number)| numbers[call as usize] = number);
+        let numbers_of = |calls: &[u32]| calls.iter().map(|&call| numbers[call as usize]).collect();
+        Calls {
+            parents: order.iter().map(|&call| numbers[parents[call as usize] as usize]).collect(),
+            names: order.iter().map(|&call| calls_names[call as usize]).collect(),
+            named,
+            innermost: numbers_of(&innermost),
+            useful: numbers_of(&useful),
+            functions: names.functions_met(),
+        }
     }
+}
+
+/// Returns the calls of a tree in breadth-first order, with those of one caller in the order of
+/// their numbers.
+fn breadth_first(parents: &[u32]) -> Vec<u32> {
+    // The end of the list of each caller's calls, once they are all there.
+    let mut ends = vec![0_u32; parents.len() + 1];
+    parents.iter().skip(1).for_each(|&parent| ends[parent as usize + 1] += 1);
+    for call in 1..ends.len() {
+        ends[call] += ends[call - 1];
+    }
+    let mut inside = vec![ROOT; parents.len().saturating_sub(1)];
+    for (&parent, call) in parents.iter().zip(0_u32..).skip(1) {
+        let end = &mut ends[parent as usize];
+        inside[*end as usize] = call;
+        *end += 1;
+    }
+    let mut order = Vec::with_capacity(parents.len());
+    order.push(ROOT);
+    let mut at = 0;
+    while let Some(&call) = order.get(at) {
+        let start = if call == 0 { 0 } else { ends[call as usize - 1] };
+        order.extend_from_slice(&inside[start as usize..ends[call as usize] as usize]);
+        at += 1;
+    }
+    order
 }

@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 
 use super::SiteTable;
 use super::call_columns::{CallColumns, ColumnName, ColumnRequest};
-use super::calls::ROOT;
+use super::calls::{Calls, ROOT};
 use super::filter::SiteSet;
-use super::layout::{Entry, RawTree};
+use super::layout::{Entry, RawTree, add_within};
 use crate::functions::{FunctionId, Location};
 use crate::layers::Direction;
 
@@ -57,27 +57,30 @@ impl SiteTable {
 
     /// Grows the tree from the innermost calls outwards, level by level. Returns the names of its
     /// calls, and the functions of those that have no single place.
+    ///
+    /// The entries of a node are in the order of their calls' numbers. Callers are numbered in the
+    /// order of their calls, so their entries need not be sorted.
     fn bottom_up(&self, own: &[u64], sites: &[u32], width: usize, least: f64) -> (RawTree, Vec<u32>, Vec<FunctionId>) {
+        let calls = &self.shared.calls;
         let mut tree = RawTree { width, ..RawTree::default() };
-        let (mut names, mut unplaced) = (Vec::new(), Vec::new());
+        let (mut names, mut unplaced) = (vec![0], Vec::new());
         let mut unplaced_ids: HashMap<FunctionId, u32> = HashMap::new();
         tree.push(ROOT, false);
-        names.push(0);
         let first: Vec<Entry> = (0..sites.len())
             .filter(|&call| sites[call] > 0)
             .map(|call| Entry { call: call as u32, sites: sites[call], at: call })
             .collect();
         // The figures of entries, `width` for each.
         let mut figures = own.to_vec();
+        let mut groups = Grouping::new(calls.functions);
         let mut open = VecDeque::from([(0_usize, first)]);
         while let Some((node, mut entries)) = open.pop_front() {
-            entries.sort_unstable_by_key(|entry| {
-                (self.shared.calls.function(entry.call), self.shared.calls.name(entry.call))
-            });
-            for group in
-                entries.chunk_by(|a, b| self.shared.calls.function(a.call) == self.shared.calls.function(b.call))
-            {
-                let Some(function) = self.shared.calls.function(group[0].call) else {
+            groups.group(calls, &mut entries);
+            let mut start = 0;
+            for &Group { function, end } in &groups.groups {
+                let group = &entries[start as usize..end as usize];
+                start = end;
+                let Some(function) = function else {
                     // These stacks end here.
                     group.iter().for_each(|entry| tree.add(node, entry, &figures));
                     continue;
@@ -85,8 +88,14 @@ impl SiteTable {
                 let sum: f64 = group.iter().map(|entry| figures[entry.at * width] as f64).sum();
                 let is_cut = sum < least || names.len() >= BOTTOM_UP_MAX;
                 let child = tree.push(node as u32, is_cut);
-                let [name, last] = [group[0], group[group.len() - 1]].map(|entry| self.shared.calls.name(entry.call));
-                names.push(if name == last {
+                if is_cut {
+                    // Its name is not shown.
+                    names.push(0);
+                    group.iter().for_each(|entry| tree.add(child, entry, &figures));
+                    continue;
+                }
+                let name = calls.name(group[0].call);
+                names.push(if group[1..].iter().all(|entry| calls.name(entry.call) == name) {
                     name
                 } else {
                     *unplaced_ids.entry(function).or_insert_with(|| {
@@ -94,11 +103,7 @@ impl SiteTable {
                         (FIRST_UNPLACED + unplaced.len() - 1) as u32
                     })
                 });
-                if is_cut {
-                    group.iter().for_each(|entry| tree.add(child, entry, &figures));
-                } else {
-                    open.push_back((child, self.callers(group, width, &mut figures)));
-                }
+                open.push_back((child, self.callers(group, width, &mut figures)));
             }
         }
         (tree, names, unplaced)
@@ -106,24 +111,82 @@ impl SiteTable {
 
     /// Returns the callers of some calls. Calls with one caller are added up.
     fn callers(&self, group: &[Entry], width: usize, figures: &mut [u64]) -> Vec<Entry> {
-        let mut callers: Vec<Entry> = group
-            .iter()
-            .map(|entry| Entry { call: self.shared.calls.parents[entry.call as usize], ..*entry })
-            .collect();
-        callers.sort_unstable_by_key(|entry| entry.call);
-        callers.dedup_by(|entry, kept| {
-            if entry.call != kept.call {
-                return false;
+        let mut callers: Vec<Entry> = Vec::new();
+        for entry in group {
+            let call = self.shared.calls.parents[entry.call as usize];
+            match callers.last_mut().filter(|last| last.call == call) {
+                Some(last) => {
+                    last.sites += entry.sites;
+                    add_within(figures, last.at, entry.at, width);
+                }
+                None => callers.push(Entry { call, ..*entry }),
             }
-            kept.sites += entry.sites;
-            for metric in 0..width {
-                let figure = figures[entry.at * width + metric];
-                let sum = &mut figures[kept.at * width + metric];
-                *sum = sum.saturating_add(figure);
-            }
-            true
-        });
+        }
         callers
+    }
+}
+
+/// The entries of one node with the same function.
+struct Group {
+    /// `None` for stacks that end at the node.
+    function: Option<FunctionId>,
+    /// The index after the last entry.
+    end: u32,
+}
+
+/// Groups the entries of nodes by function, in time that follows their number: a counting sort over
+/// the functions that a node has.
+struct Grouping {
+    /// The groups of the latest node, in the order of the functions.
+    groups: Vec<Group>,
+    /// For each function, and before them for none, the number of entries and then the index of the
+    /// next one; zeroes between nodes.
+    counts: Vec<u32>,
+    /// The entries of the node, in the order in which they came.
+    ungrouped: Vec<Entry>,
+}
+
+impl Grouping {
+    fn new(functions: usize) -> Grouping {
+        Grouping { groups: Vec::new(), counts: vec![0; functions + 1], ungrouped: Vec::new() }
+    }
+
+    /// Brings entries with the same function together. They keep their order.
+    fn group(&mut self, calls: &Calls, entries: &mut [Entry]) {
+        let Grouping { groups, counts, ungrouped } = self;
+        let slot = |function: Option<FunctionId>| function.map_or(0, |function| function.0 as usize + 1);
+        let slot_of = |entry: &Entry| slot(calls.function(entry.call));
+        groups.clear();
+        let is_one = entries.windows(2).all(|pair| slot_of(&pair[0]) == slot_of(&pair[1]));
+        if is_one {
+            let end = entries.len() as u32;
+            groups.extend(entries.first().map(|entry| Group { function: calls.function(entry.call), end }));
+            return;
+        }
+        for entry in &*entries {
+            let function = calls.function(entry.call);
+            let count = &mut counts[slot(function)];
+            if *count == 0 {
+                groups.push(Group { function, end: 0 });
+            }
+            *count += 1;
+        }
+        groups.sort_unstable_by_key(|group| group.function);
+        let mut start = 0;
+        for group in &mut *groups {
+            let count = &mut counts[slot(group.function)];
+            group.end = start + *count;
+            *count = start;
+            start = group.end;
+        }
+        ungrouped.clear();
+        ungrouped.extend_from_slice(entries);
+        for entry in &*ungrouped {
+            let next = &mut counts[slot_of(entry)];
+            entries[*next as usize] = *entry;
+            *next += 1;
+        }
+        groups.iter().for_each(|group| counts[slot(group.function)] = 0);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::SiteTable;
+use super::{Shared, SiteTable};
 use crate::block_types::{TypeBy, Typed};
 use crate::filter::{Filter, fits, in_module, passes_context};
 use crate::functions::FunctionId;
@@ -159,15 +159,27 @@ impl SiteTable {
         (0..self.shared.calls.functions).map(|at| names.function(FunctionId(at as u32)).matches(pattern)).collect()
     }
 
-    /// Returns the function of the owner of each site.
-    fn owners(&self, names: &mut Names<'_, '_>) -> &[FunctionId] {
-        self.shared.owners.get_or_init(|| {
-            let mut known: HashMap<NodeId, FunctionId> = HashMap::new();
-            let mut owner = |stack: &NodeId| {
-                let find = || names.owner(&self.shared.stacks, *stack).frame.function;
-                *known.entry(self.shared.stacks.native(*stack)).or_insert_with(find)
+    /// Returns the function of the owner of each site. They are found in the tree of calls, without
+    /// the frames of each stack.
+    pub(super) fn owners(&self, names: &mut Names<'_, '_>) -> &[FunctionId] {
+        let Shared { stacks, sites, calls, owners, .. } = &*self.shared;
+        owners.get_or_init(|| {
+            names.find_wrappers(stacks);
+            let settles: Vec<bool> = (0..calls.functions).map(|at| names.is_settled(FunctionId(at as u32))).collect();
+            let mut path: Vec<FunctionId> = Vec::new();
+            let mut owner = |(&innermost, &stack): (&u32, &NodeId)| {
+                path.clear();
+                let mut call = innermost;
+                while let Some(function) = calls.function(call) {
+                    path.push(function);
+                    if settles[function.0 as usize] {
+                        break;
+                    }
+                    call = calls.parents[call as usize];
+                }
+                if path.is_empty() { names.owner(stacks, stack).frame.function } else { names.owner_among(&path) }
             };
-            self.shared.sites.iter().map(&mut owner).collect()
+            calls.innermost.iter().zip(sites).map(&mut owner).collect()
         })
     }
 

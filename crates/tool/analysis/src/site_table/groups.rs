@@ -123,9 +123,12 @@ impl SiteTable {
     fn find_groups(&self, names: &mut Names<'_, '_>, by: RankBy) -> GroupColumn {
         let mut column = GroupColumn { of_sites: Vec::with_capacity(self.len()), keys: Vec::new() };
         let mut known: HashMap<Key, u32> = HashMap::new();
+        let owners = (by == RankBy::Owner).then(|| self.owners(names));
         for (site, &stack) in self.shared.sites.iter().enumerate() {
-            let key = match (by, self.shared.calls.function(self.shared.calls.useful[site])) {
+            let useful = || self.shared.calls.function(self.shared.calls.useful[site]);
+            let key = match (by, owners.map_or_else(useful, |owners| Some(owners[site]))) {
                 (RankBy::Site, _) => Key::Site(stack),
+                (RankBy::Owner, Some(owner)) => Key::Owner(owner),
                 (RankBy::Function, Some(function)) => Key::Function(function),
                 (RankBy::Module, Some(function)) => Key::Module(names.function(function).module),
                 _ => group(names, &self.shared.stacks, (stack, None), by).0,

@@ -156,7 +156,7 @@ fn add(sums: &mut [u64], to: usize, figures: &[u64], from: usize, width: usize) 
 
 /// Does what [`add`] does within one list.
 #[inline]
-fn add_within(sums: &mut [u64], to: usize, from: usize, width: usize) {
+pub(super) fn add_within(sums: &mut [u64], to: usize, from: usize, width: usize) {
     for metric in 0..width {
         sums[to * width + metric] = sums[to * width + metric].saturating_add(sums[from * width + metric]);
     }

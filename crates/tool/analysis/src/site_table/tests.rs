@@ -21,6 +21,8 @@ fn names<'r, 'a>(recording: &'r Recording<'a>) -> Names<'r, 'a> {
 fn compare(recording: &Recording<'_>, selection: &Selection, filters: &[Filter]) -> Result<(), TestCaseError> {
     let mut names = names(recording);
     let table = SiteTable::load(&mut names, selection, &mut |_, _| ()).unwrap();
+    // Bottom-up trees need no sorting because of this.
+    prop_assert!(table.shared.calls.parents.is_sorted());
     let moments = match selection.moment {
         Moment::At(_) => vec![selection.moment],
         _ => vec![Moment::Peak, Moment::End, Moment::Total],
