@@ -129,12 +129,15 @@ impl Switch {
         live_pages::write(&live_pages::by_page(&mut blocks)?)
     }
 
-    /// Returns the figures of the session, as soon as their stacks are in the file. `None` if the
-    /// file cannot be written.
+    /// Returns the figures of the session, as soon as their stacks are in the file. They are those
+    /// of the last copy if the next one is not due: other requests are not kept waiting for it.
+    /// `None` if the file cannot be written.
     fn figures(&self, status: impl FnOnce() -> Status) -> Option<Vec<u8>> {
         let answered = self.answer_of(|stamp, done| Message::Figures { stamp, done })?;
         self.receive(&answered.written)?;
-        live_figures::write(&answered.copy, &status().to_text(), live_figures::SITES_MAX).ok()
+        // The file may have been followed by another one since the copy.
+        let status = Status { output: answered.copy.file.clone(), ..status() };
+        live_figures::write(&answered, &status.to_text(), live_figures::SITES_MAX).ok()
     }
 
     /// Posts a message, and waits until the collector notifies its requester.
@@ -268,8 +271,8 @@ pub enum ControlRequest {
     /// Return the live blocks of the process with this pid by page, instead of the status: see
     /// [`RunningSession::live_pages`].
     LivePages(u32),
-    /// Return the figures of all sites, instead of the status: see [`LiveRecording`]. At most four
-    /// times a second; who asks more often waits.
+    /// Return the figures of all sites, instead of the status: see [`LiveRecording`]. They are
+    /// copied at most four times a second; in between, the last copy is the answer.
     ///
     /// [`LiveRecording`]: crate::LiveRecording
     Figures,
@@ -370,8 +373,8 @@ impl RunningSession {
         live_pages::read(&bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Returns the figures of all sites after this moment. Waits up to 30 seconds for the recorder:
-    /// it answers at most four times a second.
+    /// Returns the figures of all sites: of this moment, or of the last copy if the recorder may
+    /// not make another one [yet](LiveFigures::next_copy). Waits up to 30 seconds for the recorder.
     ///
     /// # Errors
     ///

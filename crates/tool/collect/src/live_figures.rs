@@ -1,13 +1,15 @@
 //! The figures of a recording in progress, for those who watch it: what the collector copies, and
 //! the answer that is made of it.
 //!
-//! The answer is eight bytes of magic with a version, four numbers of eight bytes (little-endian:
-//! the length of the status, the number of sites, of those left out, and the nanoseconds that the
-//! collector took for its copy), the [`Status`] as text, and a recording: the sites, the totals and
-//! the timeline, without the stacks. Those are in the file that is being written:
+//! The answer is eight bytes of magic with a version, six numbers of eight bytes (little-endian:
+//! the length of the status; the number of sites, and of those left out; the nanoseconds that the
+//! collector took for its copy, and those until it may make the next one; and 1 if the copy was
+//! made after the request, else 0), the [`Status`] as text, and a recording: the sites, the totals
+//! and the timeline, without the stacks. Those are in the file that is being written:
 //! [`LiveRecording`](crate::LiveRecording) puts both together.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -21,9 +23,9 @@ use heapledger_recording::{
 use crate::status::Status;
 
 /// The first bytes of an answer.
-const MAGIC: &[u8; 8] = b"HLLIVE1\n";
+const MAGIC: &[u8; 8] = b"HLLIVE2\n";
 /// The length of the magic and the numbers.
-const HEADER: usize = 8 + 4 * 8;
+const HEADER: usize = 8 + 6 * 8;
 /// The maximum number of sites in an answer: the largest of all processes. They take some 30 bytes
 /// each.
 pub(crate) const SITES_MAX: usize = 20_000;
@@ -45,12 +47,19 @@ pub(crate) struct FiguresCopy {
     pub(crate) is_sample: bool,
     /// The time that the collector took for the copy: it took no events meanwhile.
     pub(crate) copy_time: Duration,
+    /// The file that has the stacks. Each segment of a rotated recording is another one.
+    pub(crate) file: PathBuf,
 }
 
 /// The collector's answer to one who asks for figures.
 #[derive(Debug)]
 pub(crate) struct AnsweredFigures {
     pub(crate) copy: Arc<FiguresCopy>,
+    /// True if the copy was made after the request. Else it is the last one, because the next one
+    /// is not due.
+    pub(crate) is_new: bool,
+    /// The time until the next copy may be made.
+    pub(crate) next_copy: Duration,
     /// Is notified when the stacks of all sites are in the file.
     pub(crate) written: Receiver<()>,
 }
@@ -67,12 +76,17 @@ pub struct LiveFigures {
     pub sites_left_out: u64,
     /// The time in which the recorder took no events for this answer.
     pub copy_time: Duration,
+    /// The time after this answer from which on the recorder may have newer figures.
+    pub next_copy: Duration,
+    /// True if the figures are of a moment after the request.
+    pub(crate) is_new: bool,
     /// The recording without stacks.
     pub(crate) recording: Vec<u8>,
 }
 
 /// Returns the answer for these figures. Fails if a stack id is out of range.
-pub(crate) fn write(copy: &FiguresCopy, status: &[u8], sites_max: usize) -> Result<Vec<u8>, RecordingError> {
+pub(crate) fn write(answered: &AnsweredFigures, status: &[u8], sites_max: usize) -> Result<Vec<u8>, RecordingError> {
+    let AnsweredFigures { copy, is_new, next_copy, .. } = answered;
     let mut compressor = Compressor::new();
     let mut recording = if copy.is_sample { RecordingWriter::of_sample() } else { RecordingWriter::new() };
     let counts = |(image, counts, _): &(ImageId, Counts, Vec<Site>)| {
@@ -90,7 +104,8 @@ pub(crate) fn write(copy: &FiguresCopy, status: &[u8], sites_max: usize) -> Resu
     recording.finish(&copy.footer, &mut compressor);
 
     let mut answer = MAGIC.to_vec();
-    for number in [status.len() as u64, sites, sites_left_out, copy.copy_time.as_nanos() as u64] {
+    let [copy_ns, next_ns] = [copy.copy_time, *next_copy].map(|time| time.as_nanos() as u64);
+    for number in [status.len() as u64, sites, sites_left_out, copy_ns, next_ns, u64::from(*is_new)] {
         answer.extend_from_slice(&number.to_le_bytes());
     }
     answer.extend_from_slice(status);
@@ -111,12 +126,14 @@ pub(crate) fn read(answer: &[u8]) -> io::Result<LiveFigures> {
         return Err(if is_other_version { io::ErrorKind::Unsupported } else { io::ErrorKind::InvalidData }.into());
     }
     let mut numbers = numbers.chunks_exact(8).map(|bytes| bytes.try_into().map_or(0, u64::from_le_bytes));
-    let [length, sites, sites_left_out, copy_ns] = [(); 4].map(|()| numbers.next().unwrap_or_default());
+    let [length, sites, sites_left_out, copy_ns, next_ns, is_new] =
+        [(); 6].map(|()| numbers.next().unwrap_or_default());
     let length = usize::try_from(length).map_err(|_| io::ErrorKind::InvalidData)?;
     let (status, recording) = rest.split_at_checked(length).ok_or(io::ErrorKind::InvalidData)?;
     let status = Status::from_text(status).ok_or(io::ErrorKind::InvalidData)?;
-    let copy_time = Duration::from_nanos(copy_ns);
-    Ok(LiveFigures { status, sites, sites_left_out, copy_time, recording: recording.to_vec() })
+    let [copy_time, next_copy] = [copy_ns, next_ns].map(Duration::from_nanos);
+    let (is_new, recording) = (is_new != 0, recording.to_vec());
+    Ok(LiveFigures { status, sites, sites_left_out, copy_time, next_copy, is_new, recording })
 }
 
 /// The sites that an answer has, by image and stack.

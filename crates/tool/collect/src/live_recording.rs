@@ -1,14 +1,17 @@
 //! A recording in progress as its watchers read it: the figures that the recorder answers with, and
 //! the stacks from the file that it writes.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use heapledger_recording::{
-    CHUNK_HEADER_LENGTH, ChunkHeader, ChunkKind, Compressor, EncodedChunk, FIRST_CHUNK, Record, Recording,
-    RecordingError, RecordingWriter, Session, encode_records,
+    CHUNK_HEADER_LENGTH, ChunkHeader, ChunkKind, Compressor, Counts, EncodedChunk, FIRST_CHUNK, ImageCounts, ImageId,
+    Record, Recording, RecordingError, RecordingWriter, Session, Time, encode_records,
 };
 
 use crate::control::RunningSession;
@@ -20,6 +23,11 @@ use crate::process;
 const KEPT_MAX: u64 = 1 << 30;
 /// The length of the end of a finished file, behind its last chunk.
 const TRAILER: u64 = 32;
+/// The number of further attempts to find the file: it is removed if other segments follow that
+/// are to be kept in place of it.
+const FILE_ATTEMPTS: u32 = 3;
+/// The longest time after which the recorder is asked again: it may have ended meanwhile.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The reason why there are no figures.
 #[derive(Debug, thiserror::Error)]
@@ -89,25 +97,56 @@ impl LiveRecording {
         &self.session
     }
 
-    /// Asks the recorder for its figures, and reads what is new in the file. Waits for the
-    /// recorder, which answers at most four times a second.
+    /// Asks the recorder for its figures of this moment or a later one, and reads what is new in
+    /// the file. Waits until the recorder makes its next copy, at most four times a second: see
+    /// [`next_copy`](LiveFigures::next_copy).
     ///
     /// # Errors
     ///
     /// The bytes of the previous refresh stay.
     pub fn refresh(&mut self) -> Result<LiveFigures, LiveError> {
         let recorder = self.session.status.recorder;
-        let figures = self.session.live_figures().map_err(|source| match source.kind() {
-            io::ErrorKind::InvalidData | io::ErrorKind::Unsupported => LiveError::Unanswered { recorder, source },
-            _ if !process::is_running(recorder) => LiveError::Ended { recorder },
-            _ => LiveError::Unanswered { recorder, source },
-        })?;
-        let path = &figures.status.output;
-        let file = FollowedFile::follow(self.file.take(), path, recorder)?;
-        let file = self.file.insert(file);
-        file.read_new()?;
-        self.bytes = file.with_figures(&figures.recording)?;
-        Ok(figures)
+        let mut attempts = FILE_ATTEMPTS;
+        loop {
+            let figures = self.new_figures()?;
+            let path = &figures.status.output;
+            match FollowedFile::follow(self.file.take(), path, recorder) {
+                Ok(file) => {
+                    let file = self.file.insert(file);
+                    file.read_new()?;
+                    self.bytes = file.with_figures(&figures.recording)?;
+                    return Ok(figures);
+                }
+                // An old segment of a rotated recording, which has been removed since.
+                Err(LiveError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound && attempts > 0 => {
+                    attempts -= 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns figures of this moment or a later one.
+    fn new_figures(&self) -> Result<LiveFigures, LiveError> {
+        let recorder = self.session.status.recorder;
+        let mut old = None;
+        loop {
+            let figures = self.session.live_figures().map_err(|source| match source.kind() {
+                io::ErrorKind::InvalidData | io::ErrorKind::Unsupported => LiveError::Unanswered { recorder, source },
+                _ if !process::is_running(recorder) => LiveError::Ended { recorder },
+                _ => LiveError::Unanswered { recorder, source },
+            })?;
+            if figures.is_new {
+                return Ok(figures);
+            }
+            // A copy that is newer than the last one was at the first request.
+            let time = moment(&figures);
+            if old.is_some_and(|old| old < time) {
+                return Ok(figures);
+            }
+            old = old.or(Some(time));
+            thread::sleep(figures.next_copy.min(WAIT_MAX));
+        }
     }
 
     /// Returns the bytes of a finished recording with the figures of the last
@@ -116,6 +155,12 @@ impl LiveRecording {
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+}
+
+/// Returns the moment of figures.
+fn moment(figures: &LiveFigures) -> Time {
+    let recording = Recording::open(&figures.recording).ok();
+    recording.and_then(|recording| recording.footer().map(|footer| footer.time)).unwrap_or_default()
 }
 
 /// The file of a recording in progress, as far as it has been read.
@@ -132,6 +177,9 @@ struct FollowedFile {
     kept: u64,
     /// The session's record, once it has been read.
     session: Option<Session>,
+    /// The images that the file has the start of, and those among them with totals.
+    begun: BTreeSet<ImageId>,
+    counted: BTreeSet<ImageId>,
 }
 
 impl FollowedFile {
@@ -158,6 +206,8 @@ impl FollowedFile {
                 chunks: Vec::new(),
                 kept: 0,
                 session: None,
+                begun: BTreeSet::new(),
+                counted: BTreeSet::new(),
             }),
         }
     }
@@ -165,6 +215,15 @@ impl FollowedFile {
     /// Reads the chunks that have been added, apart from events and others that figures do not
     /// need.
     fn read_new(&mut self) -> Result<(), LiveError> {
+        let known = self.chunks.len();
+        let read = self.read_chunks();
+        for at in known..self.chunks.len() {
+            self.note(at);
+        }
+        read
+    }
+
+    fn read_chunks(&mut self) -> Result<(), LiveError> {
         let failed = |source| LiveError::File { path: self.path.clone(), source };
         let damaged = |source| LiveError::Damaged { path: self.path.clone(), source };
         let length = self.file.metadata().map_err(failed)?.len();
@@ -200,37 +259,68 @@ impl FollowedFile {
         }
     }
 
+    /// Notes what a chunk says about the session and its images.
+    fn note(&mut self, at: usize) {
+        let Some(chunk) = self.chunks.get(at).filter(|chunk| chunk.kind() == ChunkKind::Metadata) else { return };
+        let mut writer = RecordingWriter::new();
+        writer.push(chunk);
+        let Ok(recording) = Recording::open(writer.pending()) else { return };
+        if let Some(session) = recording.session().filter(|_| self.session.is_none()) {
+            // The figures take the place of all events.
+            self.session = Some(Session { totals_only: true, ..session.clone() });
+        }
+        self.begun.extend(recording.images().iter().map(|image| image.image));
+        let is_counted = |image: &&ImageId| recording.image_counts(**image).is_some();
+        self.counted.extend(self.begun.iter().filter(is_counted));
+    }
+
+    /// Returns totals of nothing for images that the file has without totals, or with totals but
+    /// without sites: they began after the figures. Without these records, analysis would take the
+    /// recording for an unfinished one.
+    fn counts_of_new_images(&self, figures: &Recording<'_>, sites: &BTreeSet<ImageId>) -> Vec<Record> {
+        let of_file: BTreeSet<ImageId> = self.chunks.iter().filter_map(image_of_sites).collect();
+        let is_new = |image: &&ImageId| {
+            figures.image_counts(**image).is_none()
+                && !sites.contains(image)
+                && !(self.counted.contains(image) && of_file.contains(image))
+        };
+        let counts = |&image: &ImageId| Record::ImageCounts(ImageCounts { image, counts: Counts::default() });
+        self.begun.iter().filter(is_new).map(counts).collect()
+    }
+
     /// Returns the bytes of a recording with what the file has, and these figures.
     fn with_figures(&mut self, figures: &[u8]) -> Result<Vec<u8>, LiveError> {
         let damaged = |source| LiveError::Damaged { path: self.path.clone(), source };
         let figures = Recording::open(figures).map_err(damaged)?;
         let chunks = figures.chunks().iter().map(|chunk| figures.copy_chunk(chunk, &chunk.head));
         let new: Vec<EncodedChunk> = chunks.collect::<Result<_, _>>().map_err(damaged)?;
-        let is_sites = |chunk: &EncodedChunk| chunk.kind() == ChunkKind::Sites;
-        let images: Vec<_> = new.iter().filter(|chunk| is_sites(chunk)).map(|chunk| chunk.head().image).collect();
+        let images: BTreeSet<ImageId> = new.iter().filter_map(image_of_sites).collect();
         let footer = figures.footer().copied().unwrap_or_default();
         let mut compressor = Compressor::new();
-        let session = self.session.get_or_insert_with(|| session_of(&self.chunks));
-        let session = encode_records(&[Record::Session(session.clone())], &mut compressor).map_err(damaged)?;
-        let is_sample = figures.footer().is_some() && self.session.as_ref().is_some_and(|session| session.samples);
+        // The writer may not have begun the file of the next segment.
+        let session = self.session.clone().unwrap_or_else(|| Session { totals_only: true, ..Session::default() });
+        let is_sample = figures.footer().is_some() && session.samples;
+        let mut records = vec![Record::Session(session)];
+        records.extend(self.counts_of_new_images(&figures, &images));
+        let records = encode_records(&records, &mut compressor).map_err(damaged)?;
         let mut writer = if is_sample { RecordingWriter::of_sample() } else { RecordingWriter::new() };
         // The file may have sites of the same images: those of an aggregate that was written whole,
         // or of an image that has ended since the answer.
-        let is_outdated = |chunk: &EncodedChunk| is_sites(chunk) && images.contains(&chunk.head().image);
+        let is_outdated = |chunk: &EncodedChunk| {
+            let image = image_of_sites(chunk);
+            image.is_some_and(|image| images.contains(&image) || figures.image_counts(image).is_some())
+        };
         let kept = self.chunks.iter().filter(|chunk| !is_outdated(chunk));
         // The last of several records about one thing counts.
-        kept.chain(&session).chain(&new).for_each(|chunk| writer.push(chunk));
+        kept.chain(&records).chain(&new).for_each(|chunk| writer.push(chunk));
         writer.finish(&footer, &mut compressor);
         Ok(writer.pending().to_vec())
     }
 }
 
-/// Returns the session's record, for a recording without events.
-fn session_of(chunks: &[EncodedChunk]) -> Session {
-    let mut writer = RecordingWriter::new();
-    chunks.iter().filter(|chunk| chunk.kind() == ChunkKind::Metadata).take(1).for_each(|chunk| writer.push(chunk));
-    let found = Recording::open(writer.pending()).ok().and_then(|recording| recording.session().cloned());
-    Session { totals_only: true, ..found.unwrap_or_default() }
+/// Returns the image whose sites a chunk has; `None` if it has something else.
+fn image_of_sites(chunk: &EncodedChunk) -> Option<ImageId> {
+    chunk.head().image.filter(|_| chunk.kind() == ChunkKind::Sites)
 }
 
 #[cfg(test)]

@@ -275,6 +275,7 @@ impl<'a> Prepared<'a> {
         let connections = Connections { page: Arc::clone(&page), inbox, pool, writer };
         let mut collector = Collector::new(command_pid, clock, session_record(options), connections);
         collector.set_resident(options.resident);
+        collector.set_file(output.path());
         if !switch.is_on() {
             collector.pause(Time(0));
         }
@@ -480,7 +481,12 @@ impl Recorder<'_> {
             && self.collector.is_segment_full(age, bytes)
         {
             match self.output.next(self.options.force, keep) {
-                Ok(file) => self.collector.rotate(file),
+                Ok(file) => {
+                    self.collector.rotate(file);
+                    self.collector.set_file(self.output.path());
+                    // The status has the new path.
+                    self.reported.next_progress = Instant::now();
+                }
                 Err(error) => self.collector.fail(error),
             }
         }

@@ -89,6 +89,17 @@ impl Writer {
         true
     }
 
+    /// True while a snapshot is being written: until then, no other one can be sent.
+    pub(crate) fn is_writing_snapshot(&self) -> bool {
+        self.state.has_snapshots_to_do.load(Ordering::Acquire)
+    }
+
+    /// Makes the collector believe that a snapshot is being written.
+    #[cfg(test)]
+    pub(crate) fn pretend_snapshot(&self, is_being_written: bool) {
+        self.state.has_snapshots_to_do.store(is_being_written, Ordering::Release);
+    }
+
     pub(crate) fn has_failed(&self) -> bool {
         self.state.has_failed.load(Ordering::Acquire)
     }

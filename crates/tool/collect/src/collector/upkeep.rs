@@ -103,7 +103,8 @@ impl Collector {
         }
     }
 
-    /// Replaces a recording without events by one with everything that is known now.
+    /// Replaces a recording without events by one with everything that is known now. Without
+    /// effect while the one before is being written.
     pub(super) fn write_snapshot(&mut self, now: Time) {
         let start = Instant::now();
         let (images, shared) = (&self.images, &self.shared);

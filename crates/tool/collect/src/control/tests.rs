@@ -1,6 +1,9 @@
 use std::path::PathBuf;
 
+use heapledger_recording::Footer;
+
 use super::*;
+use crate::live_figures::{AnsweredFigures, FiguresCopy};
 
 fn status() -> Status {
     Status {
@@ -79,4 +82,40 @@ fn a_recording_is_found_stopped_and_started() {
     drop(control);
     assert!(running.ask(ControlRequest::Status).is_err());
     assert!(!RunningSession::all().unwrap().iter().any(is_ours));
+}
+
+/// After a rotation, the status has the path of another file.
+#[test]
+fn figures_name_the_file_that_has_their_stacks() {
+    let page = Arc::new(crate::session::page(0, Rate::EXACT, None).unwrap());
+    let inbox = Arc::new(Inbox::default());
+    let switch = Switch::new(page, Arc::clone(&inbox), false);
+    let file = PathBuf::from("/a.0001.hl");
+    let copy = FiguresCopy {
+        images: Vec::new(),
+        open: Vec::new(),
+        processes: Vec::new(),
+        timeline: Vec::new(),
+        footer: Footer::default(),
+        is_sample: false,
+        copy_time: Duration::ZERO,
+        file: file.clone(),
+    };
+    let collector = thread::spawn(move || {
+        loop {
+            let mut messages = Vec::new();
+            inbox.take(&mut messages);
+            if let Some(Message::Figures { done, .. }) = messages.pop() {
+                let (is_written, written) = sync_channel(1);
+                is_written.send(()).unwrap();
+                let next_copy = Duration::from_millis(250);
+                return done.send(AnsweredFigures { copy: Arc::new(copy), is_new: false, next_copy, written }).is_ok();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let figures = live_figures::read(&switch.figures(status).unwrap()).unwrap();
+    assert!(collector.join().unwrap());
+    assert_eq!(figures.status, Status { output: file, ..status() });
+    assert_eq!((figures.is_new, figures.next_copy), (false, Duration::from_millis(250)));
 }

@@ -26,7 +26,14 @@ fn copy() -> FiguresCopy {
         footer: Footer { time: Time(77), counts, ..Footer::default() },
         is_sample: false,
         copy_time: Duration::from_nanos(1234),
+        file: PathBuf::new(),
     }
+}
+
+/// Returns the answer with this copy.
+fn answered(copy: FiguresCopy) -> AnsweredFigures {
+    let (_, written) = std::sync::mpsc::sync_channel(1);
+    AnsweredFigures { copy: Arc::new(copy), is_new: true, next_copy: Duration::from_nanos(250), written }
 }
 
 fn status() -> Status {
@@ -46,10 +53,11 @@ fn live(figures: &LiveFigures) -> Vec<(u32, Vec<(u32, u64)>)> {
 
 #[test]
 fn answers_are_read_as_written() {
-    let answer = write(&copy(), &status().to_text(), 100).unwrap();
+    let answer = write(&answered(copy()), &status().to_text(), 100).unwrap();
     let figures = read(&answer).unwrap();
     assert_eq!(figures.status, status());
     assert_eq!((figures.sites, figures.sites_left_out, figures.copy_time.as_nanos()), (6, 0, 1234));
+    assert!(figures.is_new && figures.next_copy.as_nanos() == 250, "{figures:?}");
     let expected = [(0, vec![(4, 1)]), (1, vec![(3, 500), (5, 10), (7, 0), (9, 10)]), (2, vec![(3, 20)])];
     assert_eq!(live(&figures), expected);
     let recording = Recording::open(&figures.recording).unwrap();
@@ -60,7 +68,7 @@ fn answers_are_read_as_written() {
 
 #[test]
 fn the_largest_sites_stay_and_the_rest_is_summed_up() {
-    let figures = read(&write(&copy(), &status().to_text(), 3).unwrap()).unwrap();
+    let figures = read(&write(&answered(copy()), &status().to_text(), 3).unwrap()).unwrap();
     assert_eq!((figures.sites, figures.sites_left_out), (3, 3));
     // Two sites have ten live bytes: the one stays that has allocated more.
     let expected = [(0, vec![(0, 1)]), (1, vec![(0, 10), (3, 500), (9, 10)]), (2, vec![(3, 20)])];
@@ -70,23 +78,23 @@ fn the_largest_sites_stay_and_the_rest_is_summed_up() {
     assert_eq!((rest.bytes_allocated, rest.allocations, rest.temporaries), (Bytes(990), Blocks(4), Blocks(2)));
 
     let equal = FiguresCopy { images: vec![(ImageId(1), Counts::default(), vec![site(1, 8, 8); 10])], ..copy() };
-    let figures = read(&write(&equal, &status().to_text(), 4).unwrap()).unwrap();
+    let figures = read(&write(&answered(equal), &status().to_text(), 4).unwrap()).unwrap();
     assert_eq!((figures.sites, figures.sites_left_out), (4, 7));
-    let none = read(&write(&copy(), &status().to_text(), 0).unwrap()).unwrap();
+    let none = read(&write(&answered(copy()), &status().to_text(), 0).unwrap()).unwrap();
     assert_eq!((none.sites, none.sites_left_out), (0, 6));
     assert_eq!(live(&none), [(0, vec![(0, 1)]), (1, vec![(0, 520)]), (2, vec![(0, 20)])]);
 }
 
 #[test]
 fn hostile_answers_are_refused() {
-    let answer = write(&copy(), &status().to_text(), 100).unwrap();
+    let answer = write(&answered(copy()), &status().to_text(), 100).unwrap();
     let kind = |answer: &[u8]| read(answer).map(|_| ()).map_err(|error| error.kind());
     // Without its end, only the recording is cut short, which is looked at later.
     for end in 0..HEADER + status().to_text().len() {
         assert_eq!(kind(&answer[..end]), Err(io::ErrorKind::InvalidData), "{end}");
     }
     let mut newer = answer.clone();
-    newer[6] = b'2';
+    newer[6] = b'3';
     assert_eq!(kind(&newer), Err(io::ErrorKind::Unsupported));
     let mut long = answer.clone();
     long[8..16].fill(0xff);

@@ -126,6 +126,55 @@ fn another_file_of_the_same_name_is_read_from_its_beginning() {
     assert_eq!(growing.followed.as_ref().unwrap().chunks.len(), 3);
 }
 
+/// Processes begin and end between the moment of the figures and the reading of the file.
+#[test]
+fn images_that_began_after_the_figures_count_nothing() {
+    let image = |number| ImageStart { image: ImageId(number), pid: 7 + number, ..ImageStart::default() };
+    let mut growing = Growing::new();
+    let mut records = start();
+    records.extend([1, 2].map(|number| Record::ImageStart(image(number))));
+    // The sites of an image that has ended are written after its totals.
+    let counts = Counts { allocations: Blocks(9), ..Counts::default() };
+    records.push(Record::ImageCounts(ImageCounts { image: ImageId(2), counts }));
+    growing.append(&encode_records(&records, &mut Compressor::new()).unwrap(), 0);
+    let bytes = growing.read(&figures(1, 100)).unwrap();
+    assert_eq!(state(&bytes), (vec![100], 1, 1));
+    let recording = Recording::open(&bytes).unwrap();
+    let allocations = [1, 2].map(|image| recording.image_counts(ImageId(image)).map(|counts| counts.allocations.0));
+    assert_eq!(allocations, [Some(0), Some(0)]);
+    // One that had totals of its sites before keeps them.
+    let mut compressor = Compressor::new();
+    growing.append(&SitesEncoder::encode(ImageId(2), &[site(5)], &mut compressor).unwrap(), 0);
+    let bytes = growing.read(&figures(2, 100)).unwrap();
+    let recording = Recording::open(&bytes).unwrap();
+    assert_eq!(recording.image_counts(ImageId(2)).unwrap().allocations, Blocks(9));
+    assert_eq!(recording.sites(ImageId(2)).rows.len(), 1);
+    // One that had no sites at the moment of the figures has none.
+    let mut writer = RecordingWriter::new();
+    let nothing = [IMAGE, ImageId(2)].map(|image| ImageCounts { image, counts: Counts::default() });
+    let nothing = encode_records(&nothing.map(Record::ImageCounts), &mut compressor).unwrap();
+    nothing.iter().for_each(|chunk| writer.push(chunk));
+    writer.finish(&Footer { time: Time(3), ..Footer::default() }, &mut compressor);
+    let bytes = growing.read(writer.pending()).unwrap();
+    assert_eq!(Recording::open(&bytes).unwrap().sites(ImageId(2)).rows, []);
+}
+
+/// The first chunk of a file may be written after its name is known.
+#[test]
+fn a_file_that_has_nothing_yet_is_no_complete_recording() {
+    let mut growing = Growing::new();
+    let session = Session { samples: true, ..Session::default() };
+    growing.writer = RecordingWriter::of_sample();
+    growing.append(&[], 0);
+    let mut figures_of_sample = RecordingWriter::of_sample();
+    figures_of_sample.finish(&Footer::default(), &mut Compressor::new());
+    let of = |bytes: &[u8]| Recording::open(bytes).unwrap().session().unwrap().samples;
+    assert!(!of(&growing.read(figures_of_sample.pending()).unwrap()));
+    growing.append(&encode_records(&[Record::Session(session)], &mut Compressor::new()).unwrap(), 0);
+    let bytes = growing.read(figures_of_sample.pending()).unwrap();
+    assert!(of(&bytes) && Recording::open(&bytes).unwrap().is_sample());
+}
+
 #[test]
 fn what_cannot_be_read_is_said_with_its_place() {
     let mut growing = Growing::new();

@@ -55,8 +55,14 @@ fn figures_are_those_of_the_moment_and_their_stacks_are_in_the_file() {
 
     // The end of an image: its sites are copied until they are in the file.
     bench.end(id, ImageEndReason::Exit);
-    let answer = ask(&mut bench);
-    let answered = wait(&mut bench, &answer);
+    let answered = loop {
+        let answer = ask(&mut bench);
+        let answered = wait(&mut bench, &answer);
+        if answered.is_new {
+            break answered;
+        }
+        std::thread::sleep(answered.next_copy);
+    };
     assert!(answered.copy.images.is_empty());
     assert_eq!(answered.copy.open.iter().map(|(_, sites)| sites.len()).sum::<usize>(), 1);
     let (_, bytes) = bench.finish();
@@ -74,7 +80,47 @@ fn copies_are_made_at_most_four_times_a_second() {
     let answered = wait(&mut bench, &first);
     // Both wait for the same copy.
     assert!(Arc::ptr_eq(&answered.copy, &second.try_recv().unwrap().copy));
-    let third = ask(&mut bench);
-    let answered = wait(&mut bench, &third);
-    assert!(answered.copy.footer.time.0 - begun.0 >= 250_000_000, "{begun:?} {answered:?}");
+    assert!(answered.is_new && answered.next_copy > Duration::ZERO, "{answered:?}");
+    // Nobody waits for the next copy: other requests would wait, too.
+    let mut before = answered.copy;
+    loop {
+        let third = ask(&mut bench);
+        let answered = wait(&mut bench, &third);
+        if answered.is_new {
+            assert!(answered.copy.footer.time.0 - begun.0 >= 250_000_000, "{begun:?} {answered:?}");
+            break;
+        }
+        assert!(Arc::ptr_eq(&answered.copy, &before), "{answered:?}");
+        before = answered.copy;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The stacks of an aggregate are in its snapshots: without one, there is no new copy.
+#[test]
+fn a_snapshot_that_is_being_written_keeps_the_next_copy_waiting() {
+    let mut bench = Bench::new();
+    let FakeImage { own: mut ring, .. } = bench.image(100, None);
+    ring.thread(0, TID, "watched");
+    bench.collector.shared.keeps_events = false;
+    bench.collector.shared.writer.pretend_snapshot(true);
+    let first = ask(&mut bench);
+    for _ in 0..100 {
+        bench.iterate();
+        let now = bench.collector.now();
+        bench.collector.answer_watchers(now);
+        assert!(first.try_recv().is_err());
+    }
+    bench.collector.shared.writer.pretend_snapshot(false);
+    let answered = wait(&mut bench, &first);
+    assert!(answered.is_new);
+    answered.written.recv().unwrap();
+    // Long after that copy, the next snapshot takes its time.
+    bench.collector.shared.writer.pretend_snapshot(true);
+    let second = ask(&mut bench);
+    bench.iterate();
+    let now = Time(bench.collector.now().0 + 60_000_000_000);
+    bench.collector.answer_watchers(now);
+    let old = second.try_recv().unwrap();
+    assert!(!old.is_new && Arc::ptr_eq(&old.copy, &answered.copy), "{old:?}");
 }
