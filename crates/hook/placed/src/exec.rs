@@ -1,7 +1,8 @@
 //! Programs that the program executes: the recorder follows it there.
 //!
-//! The system calls execve and execveat of the C library are replaced by calls of [`THUNK`]; in a
-//! session that records mappings, also those that change them ([`mappings`]).
+//! The system calls execve and execveat of the C library are replaced by calls of [`THUNK`], also
+//! those that may enter a sandbox ([`confine`]) and, in a session that records mappings, those that
+//! change them ([`mappings`]).
 //! Nothing is added to the environment: the recorder traces the process until it has executed the
 //! other program, and does there whatever is needed to record that.
 
@@ -17,8 +18,8 @@ use heapledger_recorder::hook::processes::{self, Exec};
 use heapledger_recorder::session;
 
 use crate::call::Call;
-use crate::mappings;
 use crate::start::{heapledger_placed_starts, session_to_be_joined};
+use crate::{confine, mappings};
 
 /// The thunk to which the system call leads. It is not to be called otherwise.
 pub(crate) const THUNK: unsafe extern "C" fn() = thunk;
@@ -49,6 +50,7 @@ unsafe extern "C" fn thunk() {
         "movups xmmword ptr [rbp - 32], xmm6",
         "movups xmmword ptr [rbp - 16], xmm7",
         "mov rdi, rsp",
+        "mov rsi, [rbp + 8]",
         "call {exec_stack}",
         "test rax, rax",
         "cmovnz rsp, rax",
@@ -77,9 +79,14 @@ unsafe extern "C" fn thunk() {
     )
 }
 
-/// Returns the end of the stack for [`execute`]; 0 if that is the caller's own.
-extern "C" fn exec_stack(stack_pointer: usize) -> usize {
-    thread_slots::exec_stack(stack_pointer)
+/// Returns the end of the stack for [`execute`]; 0 if that is the caller's own. Calls other than
+/// those that execute a program may come before there is a thread pointer, and from a thread that
+/// may not make a system call.
+extern "C" fn exec_stack(stack_pointer: usize, number: usize) -> usize {
+    match number {
+        nr::EXECVE | nr::EXECVEAT => thread_slots::exec_stack(stack_pointer),
+        _ => 0,
+    }
 }
 
 /// A path that is made for the recorder: that of a file below an open directory.
@@ -127,18 +134,33 @@ impl Path {
     }
 }
 
-/// Executes another program, if the kernel does; returns its error otherwise. Calls that change
-/// mappings are made, and recorded.
+/// Makes the call, and returns the kernel's result.
 ///
 /// # Safety
 ///
-/// The call is one that the program makes.
+/// The call is one that the program makes, and has yet to return from.
 unsafe extern "C" fn execute(registers: &Call) -> isize {
     if mappings::is_one(registers.number) {
         // SAFETY: `make` requires the registers of a call of the thunk that the program has yet to
         // return from, and a call that it makes: this function's `# Safety`.
         return unsafe { mappings::make(registers) };
     }
+    if confine::is_one(registers.number) {
+        // SAFETY: `make` requires a call that the program makes: this function's `# Safety`.
+        return unsafe { confine::make(registers) };
+    }
+    // SAFETY: `exec` requires a call that the program makes: this function's `# Safety`.
+    unsafe { exec(registers) }
+}
+
+/// Executes another program, if the kernel does; returns its error otherwise. Has a frame of its
+/// own, since the other calls may be made on a small stack.
+///
+/// # Safety
+///
+/// The call is one that the program makes.
+#[inline(never)]
+unsafe fn exec(registers: &Call) -> isize {
     let mut made = Path { bytes: [0; PATH_MAX], length: 0 };
     let path = made.of(registers);
     let call = || {
@@ -187,7 +209,7 @@ unsafe extern "C" fn execute(registers: &Call) -> isize {
 /// Runs a function with an address in its frame, below which there is a word that does not change
 /// meanwhile, as a guard requires.
 #[inline(never)]
-fn with_guard(run: impl FnOnce(u64)) {
+pub(crate) fn with_guard(run: impl FnOnce(u64)) {
     let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
     run(&raw const words[1] as u64);
     core::hint::black_box(&words);

@@ -14,6 +14,8 @@
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod call;
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
+mod confine;
+#[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod description;
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod exec;

@@ -9,7 +9,7 @@ use heapledger_recorder::session;
 use heapledger_redirect::nesting;
 
 use crate::call::Call;
-use crate::start::{heapledger_placed_starts, session_to_be_joined};
+use crate::start::has_begun;
 
 /// The numbers of mmap, mprotect, munmap, brk, mremap, madvise, shmat and shmdt.
 const NUMBERS: [usize; 8] = [9, 10, 11, 12, 25, 28, 30, 67];
@@ -28,6 +28,10 @@ pub(crate) fn is_one(number: usize) -> bool {
 
 /// Makes the call, and records it if the process is recorded. Returns the kernel's result.
 ///
+/// Before the library has started, nothing but the call is made: the C library maps the memory for
+/// thread-local storage by such calls, and there is no thread pointer then. The library is not
+/// started here.
+///
 /// Stacks begin behind the system call, as if it were a call whose return address is below the
 /// stack pointer: in the red zone, where a word is kept aside meanwhile.
 ///
@@ -38,12 +42,10 @@ pub(crate) fn is_one(number: usize) -> bool {
 pub(crate) unsafe fn make(registers: &Call) -> isize {
     let &Call { number, r10, r9, r8, rdx, rsi, rdi, rbp, return_address } = registers;
     let arguments = [rdi, rsi, rdx, r10, r8, r9];
-    if session_to_be_joined().is_some() {
-        heapledger_placed_starts();
-    }
     // SAFETY: the stub is mapped code, by this function's `# Safety`.
     let behind = unsafe { behind_call(return_address) };
-    let Some(behind) = behind.filter(|_| session::is_on() && thread_slots::has_slot()) else {
+    let is_recorded = || has_begun() && session::is_on() && !thread_slots::enter().is_null();
+    let Some(behind) = behind.filter(|_| is_recorded()) else {
         // SAFETY: `arch::syscall` requires valid pointers, and no effect that breaks assumptions:
         // the call and its arguments are the program's own.
         return unsafe { arch::syscall(number, arguments) };

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::hooks::{self, Observer, dispatch_path};
-use heapledger_core::{sys, thread_slots};
+use heapledger_core::{sandbox, sys, thread_slots};
 use heapledger_recorder::block::ThreadBlock;
 use heapledger_recorder::connect::{self, Address};
 use heapledger_recorder::hook::sample;
@@ -23,10 +23,17 @@ pub(crate) static PARAMETERS: ParametersCell = ParametersCell(UnsafeCell::new(Pa
 /// The process, in the upper half, and the thread that starts, or has started; 0 before.
 static STARTER: AtomicU64 = AtomicU64::new(0);
 
+/// True once a thread of this process, or of one that it was forked from, has begun to join the
+/// session: so the C library has set its thread-local storage up, without which there is no thread
+/// pointer.
+pub(crate) fn has_begun() -> bool {
+    STARTER.load(Ordering::Acquire) != 0
+}
+
 /// Returns the address of the session, if this process has not begun to join it, and is a child of
 /// vfork(2): the recorder would take it for its parent, whose memory it uses.
 pub(crate) fn session_to_be_joined() -> Option<Address> {
-    if STARTER.load(Ordering::Acquire) != 0 || thread_slots::has_own_thread_id() {
+    if has_begun() || thread_slots::has_own_thread_id() {
         return None;
     }
     // Volatile, since the compiler does not know that the tool has written them.
@@ -50,6 +57,10 @@ pub(crate) fn linker_state() -> Option<u32> {
 /// A child that is forked meanwhile has no thread that would end it: its calls are passed through.
 #[unsafe(no_mangle)]
 pub extern "Rust" fn heapledger_placed_starts() {
+    if sandbox::is_entered() && !has_begun() {
+        // A child of vfork(2) has entered it. The session cannot be joined.
+        return dispatch_path::set_initialised();
+    }
     let own = u64::from(sys::process_id()) << 32 | u64::from(sys::thread_id());
     while let Err(starter) = STARTER.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
         if starter >> 32 != own >> 32 {

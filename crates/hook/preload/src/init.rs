@@ -202,7 +202,6 @@ extern "C" fn after_fork_in_parent() {
 
 extern "C" fn after_fork_in_child() {
     process::leave_rings_to_parent();
-    mappings::child_begins();
     after_fork_in_parent();
     if leave::is_armed() {
         process::keep_id();

@@ -85,11 +85,6 @@ pub(crate) unsafe fn replace(objects: &Objects<'_>) {
     }
 }
 
-/// Notes that this process is a forked child, which has one thread.
-pub(crate) fn child_begins() {
-    mappings::child_begins();
-}
-
 /// True if this code makes the system call with this number, and nobody has patched its beginning.
 fn makes_call(code: &[u8; CODE_MAX], number: u8) -> bool {
     let is_patched = matches!(code, [0xe9 | 0xeb | 0xcc, ..] | [0xff, 0x25, ..]);

@@ -19,6 +19,7 @@ use heapledger_wire::session::{IN_OTHER_NETWORK, ImageCounters, RequestKind, Ses
 
 use crate::block::ThreadBlock;
 use crate::connect::{self, Address, Granted, Refusal, RequestArguments};
+use crate::hook::mappings::Turns;
 use crate::{addresses, rings, session, threads};
 
 /// The state that every process has of its own.
@@ -39,6 +40,8 @@ pub struct Process {
     is_exiting: AtomicU32,
     /// The number of threads that use the common ring or its counters without a closed gate.
     visitors: AtomicU32,
+    /// The turns of threads that move mappings.
+    turns: Turns,
     blocks: FreeList<ThreadBlock>,
     common: UnsafeCell<MaybeUninit<Producer>>,
 }
@@ -406,6 +409,11 @@ impl Process {
     /// Notes that the process begins to exit. Returns true the first time.
     pub(crate) fn begin_exit(&self) -> bool {
         self.is_exiting.swap(1, Ordering::Relaxed) == 0
+    }
+
+    /// Returns the turns of threads that move mappings.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// Returns the thread blocks whose threads have ended, with their rings.

@@ -208,7 +208,9 @@ pub(crate) fn add_exec(parts: &mut Parts, pid: u32, exec: u64, with_mappings: bo
     add_exec_in(parts, pid, (exec, with_mappings), &mut mappings, |path| path == executable);
 }
 
-/// Adds such stubs for the modules with these paths.
+/// Adds such stubs for the modules with these paths. In modules with Go's runtime, the calls that
+/// change mappings are left alone: it makes its own on the stacks of goroutines, where no function
+/// of ours has room.
 fn add_exec_in(
     parts: &mut Parts,
     pid: u32,
@@ -221,8 +223,9 @@ fn add_exec_in(
         // The file's code, not the memory's, where a recorder that was killed has left its jumps.
         let Some((file, _)) = file_of(pid, &module, module.path == executable) else { continue };
         let mut code = vec![0; (module.end - module.start).min(CODE_MAX) as usize];
-        let read = fs::File::open(file).and_then(|file| read_up_to(&file, &mut code, module.offset));
-        let sites = exec::sites(&code, module.start, with_mappings);
+        let read = fs::File::open(&file).and_then(|file| read_up_to(&file, &mut code, module.offset));
+        let has_go = || Headers::read(&file).is_none_or(|headers| headers.has_go);
+        let sites = exec::sites(&code, module.start, with_mappings && !has_go());
         if read.is_err() || sites.is_empty() || parts.regions.len() == REGIONS_MAX {
             continue;
         }

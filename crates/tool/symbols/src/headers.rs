@@ -19,6 +19,8 @@ pub struct Headers {
     segments: Vec<Segment>,
     /// The build id, if there is one.
     pub build_id: Option<BuildId>,
+    /// True if a part of it is written in Go: it has the note or the section that Go's linker adds.
+    pub has_go: bool,
 }
 
 /// A segment of a file that is loaded, with exact bounds.
@@ -60,8 +62,13 @@ impl Headers {
                 if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
                     headers.build_id.get_or_insert_with(|| BuildId(note.desc().into()));
                 }
+                headers.has_go |= note.name() == elf::ELF_NOTE_GO;
             }
         }
+        // A linker script may leave the note out.
+        headers.has_go |= header
+            .sections(endian, &cache)
+            .is_ok_and(|sections| sections.section_by_name(endian, b".go.buildinfo").is_some());
         Some(headers)
     }
 
@@ -124,7 +131,8 @@ mod tests {
         let segment = |start, offset, is_code| Segment { start, end: start + 0x600, offset, file_size: 0x600, is_code };
         // The layout of lld: each segment on pages of its own in memory, and right behind the one
         // before in the file.
-        let headers = Headers { segments: vec![segment(0, 0, false), segment(0x1600, 0x600, true)], build_id: None };
+        let headers =
+            Headers { segments: vec![segment(0, 0, false), segment(0x1600, 0x600, true)], ..Headers::default() };
         // The code begins in the first page of the file.
         assert_eq!(headers.bias(0x7000_1000, 0), Some(0x7000_0000));
         assert_eq!(headers.bias(0x7000_1700, 0x700), Some(0x7000_0000));

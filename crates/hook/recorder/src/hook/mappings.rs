@@ -8,7 +8,7 @@ mod calls;
 mod moves;
 
 pub use calls::make;
-pub use moves::child_begins;
+pub(crate) use moves::Turns;
 
 use crate::accept::{Kind, is_paused};
 use crate::attach::enter;

@@ -1,7 +1,8 @@
 //! Programs that put themselves in a sandbox in which a system call of the recorder would kill
 //! them.
 
-use crate::harness::{Job, Recording, Scratch, exited, heapledger, installed, program, skipped};
+use crate::harness::{Build, Job, Recording, Scratch, build, exited, heapledger, installed, program, skipped};
+use crate::static_programs::static_with_musl;
 use crate::truth::agrees;
 
 fn assert_says_so(recording: &Recording) {
@@ -47,6 +48,27 @@ fn threads_children_and_programs_in_a_sandbox() {
             assert!(recording.total("events_lost") > 0, "{how}: {recording:?}");
         }
         assert_says_so(&recording);
+    }
+}
+
+/// Statically linked programs are not killed for the recorder's system calls, either: those that
+/// begin threads there, and those whose mappings are recorded.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn static_programs_in_a_sandbox() {
+    let scratch = Scratch::new();
+    let musl = installed("musl-gcc").map(|_| static_with_musl("confined_maps"));
+    let (confined, maps) = (build("confined", Build::Static), build("confined_maps", Build::Static));
+    let of_calls = [Some(maps), musl].into_iter().flatten().map(|program| (program, "", 9));
+    for (program, how, code) in [(confined.clone(), "filter", 8), (confined, "threads", 9)].into_iter().chain(of_calls)
+    {
+        for options in [&[][..], &["--mappings"]] {
+            let job = Job::new([program.as_os_str(), how.as_ref()]);
+            let job = options.iter().fold(job, |job, option| job.option(option));
+            let (outcome, recording) = job.both(&scratch);
+            assert_eq!(outcome.status, exited(code), "{} {how} {options:?}: {outcome:?}", program.display());
+            assert_says_so(&recording);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use heapledger_core::Bytes;
@@ -13,8 +14,9 @@ use heapledger_recording::{
 };
 
 use crate::harness::{
-    Build, HEAPLEDGER, Job, Scratch, build, exited, heapledger, installed, number, skipped, wait_until,
+    Build, HEAPLEDGER, Job, Scratch, build, exited, heapledger, installed, number, plain_command, skipped, wait_until,
 };
+use crate::static_programs::static_with_musl;
 
 /// The rows of an image.
 fn rows(recording: &Recording<'_>, image: ImageId) -> Vec<MappingEvent> {
@@ -144,6 +146,105 @@ fn a_storm_in_a_static_program() {
     let tree = recording.stack_tree(ImageId(0), &mut heapledger_recording::NodeCache::default());
     let shallow = seen.iter().filter(|row| tree.frames(row.stack).count() < 3).count();
     assert!(shallow * 100 < seen.len(), "{shallow} of {} have no stack", seen.len());
+}
+
+/// Calls before there is thread-local storage, and so no thread pointer, are the program's alone:
+/// what they have mapped is found. Later calls are seen.
+#[test]
+fn calls_before_a_static_program_has_a_thread_pointer() {
+    let scratch = Scratch::new();
+    let program = build("maps_early", Build::Static);
+    let (file, printed) = recorded(&scratch, Job::new([program.as_os_str()]));
+    let recording = Recording::open(&file).unwrap();
+    let rows = rows(&recording, ImageId(0));
+    assert_has(&mapped(&rows), &printed);
+    let later = rows.iter().any(|row| row.call == MappingCall::Mmap && row.bytes.0 == 5 * 4096);
+    assert!(later, "{rows:?}");
+    // glibc 2.36 maps memory for a long variable before it sets thread-local storage up.
+    let text = "glibc.malloc.check=0:".repeat(500);
+    let job = || Job::new([program.as_os_str()]).variable("GLIBC_TUNABLES", &text).option("--mappings");
+    assert_eq!(job().recorded(&scratch).0.status, job().bare().status);
+}
+
+/// musl's detached threads unmap the stacks on which they run.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn detached_threads_of_static_programs() {
+    let scratch = Scratch::new();
+    let musl = installed("musl-gcc").map(|_| static_with_musl("detached"));
+    let rust = rust_for_musl(
+        &scratch,
+        "fn main() {
+             for _ in 0..200 {
+                 let (begun, has_begun) = std::sync::mpsc::channel();
+                 std::thread::spawn(move || begun.send(vec![1_u8; 24]));
+                 has_begun.recv().unwrap();
+             }
+             println!(\"200\");
+         }",
+    );
+    for program in [Some(build("detached", Build::Static)), musl, rust].into_iter().flatten() {
+        let (file, printed) = recorded(&scratch, Job::new([program.as_os_str(), "200".as_ref()]));
+        assert_eq!(printed, "200\n", "{}", program.display());
+        assert!(Recording::open(&file).unwrap().has_mapping_events());
+    }
+}
+
+/// Compiles a program in Rust that is linked statically with musl; `None` if that is not there.
+fn rust_for_musl(scratch: &Scratch, source: &str) -> Option<PathBuf> {
+    let (source, program) = (scratch.write("musl.rs", source), scratch.file("musl"));
+    let mut compiler = plain_command("rustc");
+    compiler.args(["--edition", "2024", "-O", "--target", "x86_64-unknown-linux-musl"]).arg(source);
+    let done = compiler.arg("-o").arg(&program).output().unwrap();
+    if !done.status.success() {
+        skipped("rustc does not build for x86_64-unknown-linux-musl here");
+    }
+    done.status.success().then_some(program)
+}
+
+/// Go's runtime changes mappings on the stacks of goroutines, which have no room for a recorder:
+/// its calls are left alone, and what they have mapped is found.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn the_runtime_of_go_is_left_alone() {
+    let Some(go) = installed("go") else { return skipped("go is not installed") };
+    let scratch = Scratch::new();
+    let source = scratch.write(
+        "main.go",
+        "package main\n\n// #include <stdlib.h>\nimport \"C\"\nimport (\"fmt\"; \"os\"; \"runtime/debug\"; \"sync\")\n
+         func main() {
+             var all sync.WaitGroup
+             for i := 0; i < 8; i++ {
+                 all.Add(1)
+                 go func() {
+                     for j := 0; j < 200; j++ {
+                         block := make([]byte, 1 << 20)
+                         block[j] = 1
+                         C.free(C.malloc(100))
+                         if j % 50 == 0 { debug.FreeOSMemory() }
+                     }
+                     all.Done()
+                 }()
+             }
+             all.Wait()
+             fmt.Println(\"done\")
+             os.Exit(3)
+         }\n",
+    );
+    let program = scratch.file("mixed");
+    let mut compiler = plain_command(go);
+    compiler.args(["build", "-ldflags", "-linkmode external -extldflags -static", "-o"]).arg(&program).arg(&source);
+    let done = compiler.env("GOCACHE", scratch.file("cache")).env("CGO_ENABLED", "1").output().unwrap();
+    if !done.status.success() {
+        return skipped("go cannot link statically here");
+    }
+    let (outcome, recording) = Job::new([program.as_os_str()]).option("--mappings").recorded(&scratch);
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(3), "done\n"), "{outcome:?}");
+    assert!(recording.total("allocations") >= 8 * 200, "{recording:?}");
+    let file = fs::read(&recording.path).unwrap();
+    let rows = rows(&Recording::open(&file).unwrap(), ImageId(0));
+    let seen: Vec<&MappingEvent> = rows.iter().filter(|row| row.call != MappingCall::Unseen).collect();
+    assert!(!rows.is_empty() && seen.is_empty(), "{seen:?}");
 }
 
 /// A program that runs: what is mapped comes first, then the calls with their stacks. In the end,

@@ -92,6 +92,19 @@ fn figures_take_the_place_of_the_files() {
     assert_eq!(growing.followed.as_ref().unwrap().chunks.len(), 3);
 }
 
+/// The next file of a recording that is rotated is there before its first chunk.
+#[test]
+fn a_file_that_has_no_session_yet_has_one_later() {
+    let mut growing = Growing::new();
+    growing.append(&[], 0);
+    growing.read(&figures(1, 1)).unwrap();
+    let session = Session { samples: true, ..Session::default() };
+    growing.append(&encode_records(&[Record::Session(session)], &mut Compressor::new()).unwrap(), 0);
+    let bytes = growing.read(&figures(2, 2)).unwrap();
+    let recording = Recording::open(&bytes).unwrap();
+    assert!(recording.session().is_some_and(|session| session.samples && session.totals_only));
+}
+
 #[test]
 fn a_chunk_that_is_being_written_is_read_later() {
     let mut growing = Growing::new();

@@ -1,5 +1,6 @@
-//! The system calls execve and execveat of a C library, in a session that records mappings also
-//! those that change them, and the stubs that make them.
+//! The system calls execve and execveat of a C library, and those that may enter a sandbox (prctl
+//! and seccomp); in a session that records mappings, also those that change them. And the stubs
+//! that make them.
 //!
 //! C libraries make them by two instructions, `mov eax, NUMBER; syscall`. The first one has five
 //! bytes: a jump takes its place.
@@ -16,13 +17,18 @@ use heapledger_wire::redirection::Jump;
 type Call = [u8; 7];
 /// The bytes of the first one.
 const SET_NUMBER: usize = 5;
-/// The instructions of execve and execveat.
-const CALLS: [Call; 2] = [[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05], [0xb8, 0x42, 0x01, 0, 0, 0x0f, 0x05]];
+/// The instructions of execve, execveat, prctl and seccomp.
+const CALLS: [Call; 4] = [
+    [0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05],
+    [0xb8, 0x42, 0x01, 0, 0, 0x0f, 0x05],
+    [0xb8, 0x9d, 0, 0, 0, 0x0f, 0x05],
+    [0xb8, 0x3d, 0x01, 0, 0, 0x0f, 0x05],
+];
 /// The bytes of a stub.
 const STUB: usize = 29;
 /// The numbers of mmap, mprotect, munmap, brk, mremap, madvise, shmat and shmdt.
 const MAPPING_CALLS: [u8; 8] = [9, 10, 11, 12, 25, 28, 30, 67];
-/// The most system calls that are replaced: glibc has two or three, and 40 that change mappings.
+/// The most system calls that are replaced: glibc has three or four, and 40 that change mappings.
 const SITES_MAX: usize = 512;
 
 /// A system call in code.
@@ -37,12 +43,26 @@ fn changes_mappings(bytes: &[u8]) -> bool {
     matches!(bytes, [0xb8, number, 0, 0, 0, 0x0f, 0x05] if MAPPING_CALLS.contains(number))
 }
 
+/// The code of munmap, of exit (`mov eax, 60`), and the most bytes between the two.
+const MUNMAP: Call = [0xb8, 11, 0, 0, 0, 0x0f, 0x05];
+const SET_EXIT: [u8; SET_NUMBER] = [0xb8, 60, 0, 0, 0];
+const BEFORE_EXIT_MAX: usize = 16;
+
+/// True for a munmap at the beginning of the code after which the thread ends: it unmaps the stack
+/// on which it runs, to which no thunk can return. musl's `__unmapself` does that in each detached
+/// thread.
+fn unmaps_own_stack(code: &[u8]) -> bool {
+    let behind = code.strip_prefix(&MUNMAP).unwrap_or_default();
+    behind.windows(SET_NUMBER).take(BEFORE_EXIT_MAX + 1).any(|bytes| bytes == SET_EXIT)
+}
+
 /// Returns the system calls in code that begins at an address; those that change mappings only
 /// `with_mappings`.
 pub(super) fn sites(code: &[u8], start: u64, with_mappings: bool) -> Vec<Site> {
     let calls = code.windows(size_of::<Call>()).enumerate().filter_map(|(offset, bytes)| {
         let known = CALLS.into_iter().find(|call| bytes == call);
-        let call = known.or_else(|| bytes.try_into().ok().filter(|_| with_mappings && changes_mappings(bytes)))?;
+        let is_wanted = || with_mappings && changes_mappings(bytes) && !unmaps_own_stack(&code[offset..]);
+        let call = known.or_else(|| bytes.try_into().ok().filter(|_| is_wanted()))?;
         Some(Site { address: start + offset as u64, call })
     });
     calls.take(SITES_MAX).collect()

@@ -1,6 +1,6 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::*;
 
@@ -75,12 +75,22 @@ fn paths_keep_their_bytes() {
 /// The kernel escapes a line feed in the way that is expected here.
 #[test]
 fn a_program_with_a_line_feed_in_its_name_is_found() {
+    /// In the copy of this program, which waits for the end of its input.
+    const IS_COPY: &str = "HEAPLEDGER_TEST_IS_COPY";
+    if std::env::var_os(IS_COPY).is_some() {
+        io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
+        return;
+    }
+    let name = format!("{}::a_program_with_a_line_feed_in_its_name_is_found", module_path!());
+    let (_, name) = name.split_once("::").unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = fs::canonicalize(directory.path()).unwrap().join("line\nfeed ");
-    fs::copy("/bin/sleep", &path).unwrap();
+    fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
     // Another test may be forking while the copy is open for writing.
     let mut child = loop {
-        match Command::new(&path).arg("600").spawn() {
+        let mut command = Command::new(&path);
+        command.args(["--exact", name]).env(IS_COPY, "").stdin(Stdio::piped()).stdout(Stdio::null());
+        match command.spawn() {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {}
             child => break child.unwrap(),
         }

@@ -7,19 +7,31 @@
 //!
 //! Only moves wait, only for moves, and never for anything that a thread does with a lock of the
 //! program's: who has the turn makes one system call and writes two events.
+//!
+//! The state is in the page that a forked child finds zeroed ([`Process`]), whoever made the child
+//! and by whatever call: the thread that has the turn does not exist there.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::{arch, sandbox, sys};
 
-/// The thread pointer of the thread whose turn it is; 0 if it is nobody's.
-static HOLDER: AtomicUsize = AtomicUsize::new(0);
-/// The stack pointer of that thread's call; the largest number until it has written it.
-static HOLDER_STACK: AtomicU64 = AtomicU64::new(u64::MAX);
-/// The number of turns that have ended, wrapping: threads wait until it changes.
-static ENDED: AtomicU32 = AtomicU32::new(0);
-/// The number of threads that wait.
-static WAITING: AtomicU32 = AtomicU32::new(0);
+use crate::process::Process;
+
+/// The turns of the threads of a process. Zeroes are those of a process in which nobody moves a
+/// range.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Turns {
+    /// The thread pointer of the thread whose turn it is; 0 if it is nobody's.
+    holder: AtomicUsize,
+    /// The stack pointer of that thread's call, inverted: so it is that of an outermost frame until
+    /// the thread has written it.
+    inverted_stack: AtomicU64,
+    /// The number of turns that have ended, wrapping: threads wait until it changes.
+    ended: AtomicU32,
+    /// The number of threads that wait.
+    waiting: AtomicU32,
+}
 
 /// The time after which a turn that has not ended is taken away. In a process that was made by a
 /// raw system call, the holder may not exist, and with userfaultfd a move waits for another thread.
@@ -34,7 +46,8 @@ const SPINS: u32 = 100;
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Turn {
-    is_own: bool,
+    /// The turns of the process; `None` if the turn is that of an outer call of the thread.
+    of: Option<&'static Turns>,
 }
 
 /// Waits until it is this thread's turn to move a range. `stack` is the stack pointer of the call.
@@ -42,82 +55,84 @@ pub(super) struct Turn {
 /// A signal handler that interrupts the holder of the turn has it, too. If the handler leaves by
 /// `longjmp`, the thread's next move, from an outer frame, takes the turn over.
 pub(super) fn begin(stack: u64) -> Turn {
-    let own = arch::thread_pointer();
-    let mut holder = HOLDER.load(Ordering::Relaxed);
-    if holder == own {
-        let is_own = HOLDER_STACK.load(Ordering::Relaxed) <= stack;
-        if is_own {
-            HOLDER_STACK.store(stack, Ordering::Relaxed);
-        }
-        return Turn { is_own };
-    }
-    if holder != 0 || !take(0, own) {
-        holder = HOLDER.load(Ordering::Relaxed);
-        wait(holder, own);
-    }
-    HOLDER_STACK.store(stack, Ordering::Relaxed);
-    Turn { is_own: true }
+    // Without the page, nothing has been recorded, and nothing is.
+    let turns = Process::known().map(Process::turns);
+    Turn { of: turns.filter(|turns| turns.take_over(stack)) }
 }
 
-fn take(from: usize, own: usize) -> bool {
-    HOLDER.compare_exchange(from, own, Ordering::Acquire, Ordering::Relaxed).is_ok()
-}
+impl Turns {
+    /// Waits until it is this thread's turn. False if it was, for an outer call.
+    fn take_over(&self, stack: u64) -> bool {
+        let own = arch::thread_pointer();
+        let mut holder = self.holder.load(Ordering::Relaxed);
+        if holder == own {
+            let is_own = !self.inverted_stack.load(Ordering::Relaxed) <= stack;
+            if is_own {
+                self.inverted_stack.store(!stack, Ordering::Relaxed);
+            }
+            return is_own;
+        }
+        if holder != 0 || !self.take(0, own) {
+            holder = self.holder.load(Ordering::Relaxed);
+            self.wait(holder, own);
+        }
+        self.inverted_stack.store(!stack, Ordering::Relaxed);
+        true
+    }
 
-/// Takes the turn when it ends, or when it has lasted too long.
-#[cold]
-fn wait(mut holder: usize, own: usize) {
-    for _ in 0..SPINS {
-        if holder == 0 && take(0, own) {
-            return;
-        }
-        core::hint::spin_loop();
-        holder = HOLDER.load(Ordering::Relaxed);
+    fn take(&self, from: usize, own: usize) -> bool {
+        self.holder.compare_exchange(from, own, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
-    WAITING.fetch_add(1, Ordering::SeqCst);
-    let (mut ended, mut since, mut waits) = (ENDED.load(Ordering::SeqCst), sys::monotonic_nanoseconds(), 0);
-    loop {
-        holder = HOLDER.load(Ordering::SeqCst);
-        if holder == 0 && take(0, own) {
-            break;
+
+    /// Takes the turn when it ends, or when it has lasted too long.
+    #[cold]
+    fn wait(&self, mut holder: usize, own: usize) {
+        for _ in 0..SPINS {
+            if holder == 0 && self.take(0, own) {
+                return;
+            }
+            core::hint::spin_loop();
+            holder = self.holder.load(Ordering::Relaxed);
         }
-        let is_late = match sandbox::is_entered() {
-            true => waits >= SANDBOX_WAITS_MAX,
-            false => sys::monotonic_nanoseconds().saturating_sub(since) >= TURN_NANOSECONDS_MAX,
-        };
-        if is_late && holder != 0 && take(holder, own) {
-            break;
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let (mut ended, mut since) = (self.ended.load(Ordering::SeqCst), sys::monotonic_nanoseconds());
+        let mut waits = 0;
+        loop {
+            holder = self.holder.load(Ordering::SeqCst);
+            if holder == 0 && self.take(0, own) {
+                break;
+            }
+            let is_late = match sandbox::is_entered() {
+                true => waits >= SANDBOX_WAITS_MAX,
+                false => sys::monotonic_nanoseconds().saturating_sub(since) >= TURN_NANOSECONDS_MAX,
+            };
+            if is_late && holder != 0 && self.take(holder, own) {
+                break;
+            }
+            sys::futex_wait(&self.ended, ended, Some(WAIT_MILLISECONDS));
+            waits += 1;
+            let now = self.ended.load(Ordering::SeqCst);
+            if now != ended {
+                (ended, since, waits) = (now, sys::monotonic_nanoseconds(), 0);
+            }
         }
-        sys::futex_wait(&ENDED, ended, Some(WAIT_MILLISECONDS));
-        waits += 1;
-        let now = ENDED.load(Ordering::SeqCst);
-        if now != ended {
-            (ended, since, waits) = (now, sys::monotonic_nanoseconds(), 0);
-        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
-    WAITING.fetch_sub(1, Ordering::Relaxed);
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if !self.is_own {
-            return;
-        }
-        HOLDER_STACK.store(u64::MAX, Ordering::Relaxed);
+        let Some(turns) = self.of else { return };
+        turns.inverted_stack.store(0, Ordering::Relaxed);
         // It may have been taken away.
         let own = arch::thread_pointer();
-        let _ = HOLDER.compare_exchange(own, 0, Ordering::SeqCst, Ordering::Relaxed);
-        ENDED.fetch_add(1, Ordering::SeqCst);
-        if WAITING.load(Ordering::SeqCst) != 0 {
-            sys::futex_wake(&ENDED, 1);
+        let _ = turns.holder.compare_exchange(own, 0, Ordering::SeqCst, Ordering::Relaxed);
+        turns.ended.fetch_add(1, Ordering::SeqCst);
+        if turns.waiting.load(Ordering::SeqCst) != 0 {
+            sys::futex_wake(&turns.ended, 1);
         }
     }
 }
 
-/// Ends the turn of a thread that does not exist in this process: a forked child has one thread.
-pub fn child_begins() {
-    WAITING.store(0, Ordering::Relaxed);
-    if HOLDER.load(Ordering::Relaxed) != arch::thread_pointer() {
-        HOLDER_STACK.store(u64::MAX, Ordering::Relaxed);
-        HOLDER.store(0, Ordering::Relaxed);
-    }
-}
+#[cfg(test)]
+mod tests;

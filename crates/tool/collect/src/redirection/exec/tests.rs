@@ -51,6 +51,28 @@ fn calls_that_change_mappings_are_found_if_they_are_wanted() {
 }
 
 #[test]
+fn calls_that_may_enter_a_sandbox_are_found() {
+    for number in [157_u32, 317] {
+        let call = [&[0xb8][..], &number.to_le_bytes(), &[0x0f, 0x05]].concat();
+        assert_eq!(sites(&call, 0x1000, false).len(), 1, "{number}");
+    }
+}
+
+/// A thread that unmaps its own stack makes the call itself: the first code is that of musl's
+/// `__unmapself`. Code of another function may come after a munmap, too.
+#[test]
+fn a_thread_that_unmaps_its_own_stack_is_left_alone() {
+    let found = |between: &[u8]| {
+        let code = [&MUNMAP[..], between, &SET_EXIT, &[0x0f, 0x05]].concat();
+        sites(&code, 0x1000, true).len()
+    };
+    assert_eq!(found(&[0x48, 0x31, 0xff]), 0);
+    assert_eq!(found(&[0x90; BEFORE_EXIT_MAX]), 0);
+    assert_eq!(found(&[0x90; BEFORE_EXIT_MAX + 1]), 1);
+    assert_eq!(sites(&MUNMAP, 0x1000, true).len(), 1);
+}
+
+#[test]
 fn what_is_too_far_away_is_left_out() {
     let far = [0x1000, 0x10_0000_0000].map(|address| Site { address, call: CALLS[0] });
     let (code, jumps) = stubs(&far, 0x8000, 1);
