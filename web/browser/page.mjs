@@ -1,5 +1,5 @@
-// Looks at the page in Chromium, as people do: with answers of a real recording that are kept in
-// web/answers. `web/browser-test` runs this.
+// Looks at the page in Chromium, as people do: with answers of real recordings that are kept in
+// web/answers. The third file is of a program with scopes, tasks and heaps. `web/browser-test` runs this.
 
 import assert from 'node:assert/strict';
 import {spawn} from 'node:child_process';
@@ -25,7 +25,7 @@ after(() => browser?.close());
 
 /** Starts the server for looking at the page, with the kept answers alone. */
 async function serve(environment = {}) {
-  const server = spawn(process.execPath, [`${WEB}/dev-server`, process.env.HEAPLEDGER ?? 'none', 'indexer.hl', 'indexer2.hl'], {
+  const server = spawn(process.execPath, [`${WEB}/dev-server`, process.env.HEAPLEDGER ?? 'none', 'indexer.hl', 'indexer2.hl', 'served.hl'], {
     env: {...process.env, DEV_ANSWERS: `${WEB}/answers`, ...environment}, stdio: ['ignore', 'pipe', 'inherit'],
   });
   const address = await new Promise((resolve, reject) => {
@@ -69,6 +69,148 @@ test('each view is there, can be read by all, and fits 1,000 pixels, in light an
       await page.close();
     }
   }
+  await stop();
+});
+
+const shownRows = (page) => page.locator('.grid .line:not(.heads)').evaluateAll((lines) => lines.map((line) => [...line.children].map((cell) => cell.querySelector('span').innerText)));
+const BY = ['owner', 'function', 'line', 'file', 'module', 'type', 'site', 'stack', 'context', 'scope', 'task', 'heap', 'thread', 'process', 'size'];
+
+test('rows have the names of what they are summed up by, and “Only this” chooses a row and no more', async () => {
+  const {address, stop} = await serve();
+  for (const by of BY) {
+    const page = await open(address, `#/table?file=2&total=&by=${by}`);
+    assert.deepEqual(await page.locator('.failure').allInnerTexts(), [], by);
+    const names = (await shownRows(page)).map((cells) => cells.at(-1));
+    const {rows} = await answerOf(page, `top?file=2&total=&by=${by}&rows=100`);
+    assert.equal(names.length, rows.length, by);
+    assert.ok(names.every((name) => name !== '' && !/^(–|\(unknown\))$|\[object/.test(name)), `${by}: ${names}`);
+    // Lines of one function have one name, and differ in the place behind it.
+    if (by === 'site' || by === 'stack' || by === 'line') assert.deepEqual(names, rows.map(({owner, function: name}) => owner?.function ?? name), by);
+    else assert.equal(new Set(names).size, names.length, `${by}: ${names}`);
+    if (by === 'task') assert.deepEqual(names, ['request{route=/a}', 'request{route=/a/b}', '(no task)']);
+    if (by === 'heap') assert.deepEqual(names.toSorted(), ['(no heap)', 'img', 'img2']);
+    for (const [at, {bytes, blocks}] of rows.slice(0, 4).entries()) {
+      await page.locator('.grid .line:not(.heads)').nth(at).click();
+      await page.locator('.details').waitFor();
+      const button = page.getByRole('button', {name: 'Only this'});
+      if (await button.count() === 0) continue;
+      assert.ok(!['site', 'stack', 'line', 'file'].includes(by), by);
+      await button.click();
+      await page.locator('.chips button').nth(1).waitFor();
+      await settled(page);
+      const chosen = (await page.locator('.total').innerText()).split(';')[0];
+      assert.match(chosen, new RegExp(`in ${blocks.toLocaleString('en')} blocks`), `${by} ${names[at]}`);
+      const {total} = await answerOf(page, `top?${(await page.evaluate(() => location.hash)).split('?')[1]}&rows=100`.replace(/&by=(\w+)(.*)&rows/, '$2&by=$1&rows'));
+      assert.deepEqual([total?.bytes, total?.blocks], [bytes, blocks], `${by} ${names[at]}`);
+      await page.goBack();
+      await page.locator('.chips button').nth(1).waitFor({state: 'detached'});
+      await settled(page);
+    }
+    await page.close();
+  }
+  await stop();
+});
+
+test('the summary of a selection has its own figures', async () => {
+  const {address, stop} = await serve();
+  for (const [question, labels] of [
+    ['file=2&function=%2F%5Eparse%24%2F', ['live at the peak', 'live at the end', 'allocated']], ['file=2&at=peak', ['live at the peak', 'allocated']],
+    ['file=2&thread=served', ['live at the peak', 'live at the end', 'allocated']],
+  ]) {
+    const page = await open(address, `#/summary?${question}`);
+    await page.keyboard.press('u');
+    await page.keyboard.press('u');
+    const shown = await page.locator('.figure').evaluateAll((figures) => figures.map((figure) => [figure.querySelector('dt').innerText, figure.querySelector('b').innerText.replace(/[^\d]/g, '')]));
+    const {live, peak, allocated} = await answerOf(page, `summary?${question}`);
+    const figures = {'live at the peak': peak.bytes, 'live at the end': live.bytes, allocated: allocated.bytes};
+    assert.deepEqual(shown, labels.map((label) => [label, String(figures[label])]), question);
+    assert.ok(!(await page.locator('main').innerText()).includes('no totals'), question);
+    assert.deepEqual(await page.locator('.failure').allInnerTexts(), [], question);
+    await page.close();
+  }
+  const page = await open(address, '#/summary?file=2&total=');
+  assert.match(await page.locator('.unused').innerText(), /Not used here.*all that was ever allocated/);
+  await page.close();
+  await stop();
+});
+
+/** Opens a view of files that have only some verbs. */
+async function openWith(address, hash, verbs) {
+  const page = await browser.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  page.asked = [];
+  page.on('request', (request) => { const verb = /api\/ask\/([^?]*)/.exec(request.url())?.[1]; if (verb !== undefined) page.asked.push(verb); });
+  await page.route(/\/api\/session/, async (route) => {
+    const answer = await route.fetch();
+    const session = await answer.json();
+    await route.fulfill({response: answer, json: {...session, files: session.files.map((file) => ({...file, verbs}))}});
+  });
+  await page.goto(address + hash);
+  await settled(page);
+  return page;
+}
+
+test('only what can be asked about a file is asked and offered', async () => {
+  const {address, stop} = await serve();
+  const summary = await openWith(address, '#/summary?file=0', ['summary', 'top', 'tree', 'info']);
+  assert.deepEqual([...new Set(summary.asked)].sort(), ['summary', 'top']);
+  assert.deepEqual(await summary.locator('.next li').allInnerTexts().then((texts) => texts.length), 2);
+  await summary.close();
+  const answers = await openWith(address, '#/answers?file=0&verb=reports/diff', ['summary', 'callers', 'callees', 'heap/node', 'heap/paths', 'reports/diff']);
+  assert.deepEqual(await answers.getByLabel('verb').locator('option').allInnerTexts(), ['summary', 'reports diff']);
+  await answers.getByText('reports diff compares two files.').waitFor();
+  assert.deepEqual(answers.asked, []);
+  await answers.getByLabel('with').selectOption('1');
+  await answers.waitForRequest(/api\/ask\/reports\/diff\?file=0&file=1$/).catch(() => undefined);
+  assert.deepEqual(new Set(answers.asked), new Set(['reports/diff']));
+  await answers.close();
+  await stop();
+});
+
+test('two files or moments are compared in the flame graph, too', async () => {
+  const {address, stop} = await serve();
+  const page = await open(address, '#/diff?file=2&at=peak&at=end');
+  await page.getByRole('button', {name: 'As a flame graph'}).click();
+  await page.getByText('Growth from').waitFor();
+  await settled(page);
+  assert.equal(await page.locator('.unused').innerText(), 'Growth from served.hl, at the peak to served.hl, at the end. Show the latter alone');
+  await page.locator('.flame-details').getByText('growth', {exact: true}).waitFor();
+  if (PICTURES !== undefined) await page.screenshot({path: `${PICTURES}/flame-growth.png`});
+  assert.deepEqual(page.errors, []);
+  await page.getByRole('button', {name: 'Show the latter alone'}).click();
+  await page.waitForURL((url) => url.hash.includes('at=end') && !url.hash.includes('at=peak'));
+  await settled(page);
+  assert.equal(await page.locator('.unused').count(), 0);
+  await page.evaluate(() => (location.hash = '#/flame?file=0&file=2'));
+  await page.getByText('Growth from').waitFor();
+  await settled(page);
+  assert.deepEqual(await page.locator('.failure').allInnerTexts(), []);
+  await page.close();
+  await stop();
+});
+
+test('a page that is not seen does not keep a connection', async () => {
+  const {address, stop} = await serve();
+  const page = await browser.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  await page.addInitScript(() => {
+    window.sources = [];
+    window.EventSource = class extends EventSource { constructor(url) { super(url); window.sources.push(this); } };
+  });
+  await page.goto(`${address}#/sizes?file=0`);
+  await settled(page);
+  const show = (isHidden) => page.evaluate((isHidden) => {
+    Object.defineProperty(document, 'hidden', {value: isHidden, configurable: true});
+    document.dispatchEvent(new Event('visibilitychange'));
+    return window.sources.map(({readyState}) => readyState === EventSource.CLOSED);
+  }, isHidden);
+  assert.deepEqual(await show(true), [true]);
+  const looked = page.waitForRequest(/api\/session/);
+  assert.deepEqual(await show(false), [true, false]);
+  await looked;
+  await page.evaluate((long) => (location.hash = long), `#/sizes?file=0&function=${'a'.repeat(40_000)}`);
+  await page.getByText('The address is too long').waitFor();
+  await page.close();
   await stop();
 });
 

@@ -23,7 +23,7 @@ test('a group by source file is named after the file', () => {
 test('a site is named after its owner, whatever its context and heap', () => {
   const row: Row = {function: 'serve', owner: OWNER, context: [{name: 'request', value: '7'}], heap: 'images'};
   for (const by of ['site', 'stack']) {
-    assert.deepEqual([rowName(row, by), rowMore(row, by)], ['serve', 'src/server.c:7, in request{7}, from images']);
+    assert.deepEqual([rowName(row, by), rowMore(row, by)], ['serve', 'src/server.c:7, in request{7}, of heap images']);
     assert.deepEqual([rowCondition(row, by), isOwners(by)], [['allocated-by', '/^serve$/'], true]);
   }
   assert.ok(!isOwners('owner') && !isOwners('function'));

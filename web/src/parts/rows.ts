@@ -117,7 +117,7 @@ export function rowMore(row: Row, by: string): string {
   if (frame.function === undefined) return '';
   const via = by === 'function' || row.via?.function === undefined ? '' : `, via ${row.via.function}`;
   const context = row.context === undefined || row.context === null ? '' : `, in ${contextText(row.context)}`;
-  const heap = row.heap === undefined || row.heap === null ? '' : `, from ${row.heap}`;
+  const heap = row.heap === undefined || row.heap === null ? '' : `, of heap ${row.heap}`;
   return `${frameWhere(frame)}${via}${context}${heap}`.replace(/^, /, '');
 }
 
