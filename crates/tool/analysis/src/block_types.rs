@@ -136,6 +136,14 @@ pub(crate) struct Types {
 pub(crate) type Frames = Box<[StackFrame]>;
 
 impl Types {
+    /// Estimates the memory that the types of stacks take, in bytes. Takes a pass over the stacks.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let frames = |frames: &Frames| size_of_val::<[StackFrame]>(frames) + size_of::<Frames>();
+        let inferred: usize = self.inferred.keys().map(|key| frames(key) + size_of::<Arc<Inferred>>()).sum();
+        let sizes: usize = self.sizes.iter().flatten().map(|(key, _)| frames(key) + size_of::<SiteSizes>()).sum();
+        (inferred + self.inferred.len() * size_of::<Inferred>() + sizes) as u64
+    }
+
     /// Returns the id of the type with this name.
     pub(crate) fn id(&mut self, name: &TypeName) -> TypeId {
         let next = TypeId(self.ids.len() as u32);

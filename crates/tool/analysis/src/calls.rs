@@ -74,6 +74,21 @@ impl CallTree {
         tree
     }
 
+    /// Returns the tree of these nodes, the root first, and each one after its parent, whose index
+    /// is beside it. Of siblings with equal amounts, the one comes first that does here.
+    pub(crate) fn of_nodes(nodes: Vec<(usize, CallNode)>, metric: Metric) -> CallTree {
+        let mut tree = CallTree { nodes: Vec::with_capacity(nodes.len()) };
+        for (parent, node) in nodes {
+            let id = CallId(tree.nodes.len() as u32);
+            tree.nodes.push(node);
+            if id != CallId::ROOT {
+                tree.nodes[parent].children.push(id);
+            }
+        }
+        tree.sort(metric);
+        tree
+    }
+
     /// Returns a node.
     pub fn node(&self, id: CallId) -> &CallNode {
         &self.nodes[id.0 as usize]
@@ -105,7 +120,7 @@ impl CallTree {
 }
 
 impl CallNode {
-    fn new(function: Option<FunctionId>, location: Option<Location>, inlined: bool) -> CallNode {
+    pub(crate) fn new(function: Option<FunctionId>, location: Option<Location>, inlined: bool) -> CallNode {
         let (amount, own) = Default::default();
         CallNode { function, location, inlined, amount, own, children: Vec::new() }
     }

@@ -95,7 +95,7 @@ impl Filter {
     }
 
     /// True if the filter can only be applied to events.
-    pub(crate) fn needs_events(&self) -> bool {
+    pub fn needs_events(&self) -> bool {
         !self.threads.is_empty() || self.size.is_some() || self.lifetime.is_some() || self.allocated.is_some()
     }
 

@@ -136,7 +136,7 @@ pub use lifetime_filter::LifetimeCondition;
 pub use live::{LiveBlock, LiveBlocks, live_blocks};
 pub use log_lines::{LogFields, log_lines};
 pub use moment::Moment;
-pub use names::Names;
+pub use names::{KnownNames, Names};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
 pub use owners::Owner;
 pub use parts::{Part, PartBy, Parts, parts};

@@ -48,6 +48,72 @@ pub struct Names<'r, 'a> {
 /// the full name takes the place of the file.
 type FunctionKey = (ModuleId, Arc<str>, Option<Arc<str>>, bool);
 
+/// The functions that were looked up for a recording, without the recording: what [`Names`] know,
+/// to be kept between questions.
+///
+/// Can be sent to another thread. See [`Names::take_known`].
+#[derive(Debug)]
+pub struct KnownNames {
+    recorded: OnceLock<Arc<RecordedNames>>,
+    symbolizer: Arc<Symbolizer>,
+    type_finder: TypeFinder,
+    frames: Vec<Frame>,
+    places: HashMap<StackFrame, Range<usize>>,
+    functions: Vec<FunctionName>,
+    ids: HashMap<FunctionKey, FunctionId>,
+    unnamed: HashMap<FunctionId, (ModuleId, u64)>,
+    types: Types,
+    roles: Roles,
+    search: Search,
+    found: Vec<Wrapper>,
+}
+
+impl KnownNames {
+    /// Returns the names of a recording, with all that was looked up before. It must be the same
+    /// recording, although it may have been opened anew: ids of functions keep their meaning.
+    pub fn of<'r, 'a>(self, recording: &'r Recording<'a>) -> Names<'r, 'a> {
+        let KnownNames {
+            recorded,
+            symbolizer,
+            type_finder,
+            frames,
+            places,
+            functions,
+            ids,
+            unnamed,
+            types,
+            roles,
+            search,
+            found,
+        } = self;
+        Names {
+            recording,
+            recorded,
+            symbolizer,
+            type_finder,
+            frames,
+            places,
+            functions,
+            ids,
+            unnamed,
+            types,
+            roles,
+            search,
+            found,
+        }
+    }
+
+    /// Estimates the memory that the names take, in bytes, without that of the symbolizer: from the
+    /// numbers of entries and the sizes of their types. Takes a pass over the functions.
+    pub fn memory_bytes(&self) -> u64 {
+        let texts: usize = self.functions.iter().map(|name| name.short.len() + name.full.len()).sum();
+        let functions = self.functions.len() * (size_of::<FunctionName>() + size_of::<(FunctionKey, FunctionId)>());
+        let places = self.places.len() * size_of::<(StackFrame, Range<usize>)>();
+        let frames = self.frames.len() * size_of::<Frame>();
+        (texts + functions + places + frames) as u64 + self.types.memory_bytes()
+    }
+}
+
 impl AsMut<Self> for Names<'_, '_> {
     fn as_mut(&mut self) -> &mut Self {
         self
@@ -81,6 +147,42 @@ impl<'r, 'a> Names<'r, 'a> {
     pub fn with_declared(mut self, declared: Declared) -> Names<'r, 'a> {
         self.roles.declared = declared;
         self
+    }
+
+    /// Takes out all that was looked up so far, to be kept for later questions to the same
+    /// recording. Nothing is looked up in the names that are left behind.
+    pub fn take_known(&mut self) -> KnownNames {
+        let declared = self.roles.declared.clone();
+        let left = Names::new(self.recording, Arc::clone(&self.symbolizer)).with_declared(declared);
+        let Names {
+            recording: _,
+            recorded,
+            symbolizer,
+            type_finder,
+            frames,
+            places,
+            functions,
+            ids,
+            unnamed,
+            types,
+            roles,
+            search,
+            found,
+        } = std::mem::replace(self, left);
+        KnownNames {
+            recorded,
+            symbolizer,
+            type_finder,
+            frames,
+            places,
+            functions,
+            ids,
+            unnamed,
+            types,
+            roles,
+            search,
+            found,
+        }
     }
 
     /// Returns all frames of a stack from the innermost to the outermost, including inlined

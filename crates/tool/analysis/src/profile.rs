@@ -247,21 +247,27 @@ impl SiteTotals {
         }
     }
 
+    /// Returns the totals that the recorder wrote, or `None` if events must be replayed.
+    pub(crate) fn load_recorded(names: &mut Names<'_, '_>, selection: &Selection) -> Result<Option<SiteTotals>, Error> {
+        let images = selection.filter.images(names.recording())?;
+        if selection.filter.needs_events() || selection.counts_slop || matches!(selection.moment, Moment::At(_)) {
+            return Ok(None);
+        }
+        let Some(recorded) = recorded(names.recording(), &images) else { return Ok(None) };
+        let peaks = peaks(names.recording(), selection, &recorded);
+        Ok(peaks.map(|peaks| SiteTotals::from_totals(names, selection, recorded, &peaks)))
+    }
+
     fn load_within(
         names: &mut Names<'_, '_>,
         selection: &Selection,
         within: Option<&LifetimeCondition>,
         progress: Progress<'_>,
     ) -> Result<SiteTotals, Error> {
-        let images = selection.filter.images(names.recording())?;
         if within.is_none()
-            && !selection.filter.needs_events()
-            && !selection.counts_slop
-            && !matches!(selection.moment, Moment::At(_))
-            && let Some(recorded) = recorded(names.recording(), &images)
-            && let Some(peaks) = peaks(names.recording(), selection, &recorded)
+            && let Some(site_totals) = SiteTotals::load_recorded(names, selection)?
         {
-            return Ok(SiteTotals::from_totals(names, selection, recorded, &peaks));
+            return Ok(site_totals);
         }
         let needs = Needs { stack: true, within, ..Needs::default() };
         let key = |_: &Origin, stack, is_within| Some((stack, is_within));

@@ -86,7 +86,8 @@ pub struct Rank {
     pub frame: Frame,
 }
 
-/// Returns the groups that hold something, the largest first.
+/// Returns the groups that hold something, the largest first. Of equals, the one comes first that
+/// has the first site: ids of functions depend on what was looked up before.
 pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Metric) -> Vec<Rank> {
     let mut ranks: Vec<(Rank, u64)> = Vec::new();
     let mut places: HashMap<Key, usize> = HashMap::new();
@@ -109,7 +110,7 @@ pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Me
         ranks[at].0.sites += 1;
     }
     let mut ranks: Vec<Rank> = ranks.into_iter().map(|(rank, _)| rank).collect();
-    ranks.sort_by(|a, b| order(&b.amount, &a.amount, metric).then(a.key.cmp(&b.key)));
+    ranks.sort_by(|a, b| order(&b.amount, &a.amount, metric));
     ranks
 }
 

@@ -41,7 +41,7 @@ pub fn relations(
     metric: Metric,
 ) -> Relations {
     let mut found = Relations::default();
-    let mut amounts: HashMap<Option<FunctionId>, Amount> = HashMap::new();
+    let mut neighbours = Neighbours::default();
     let mut verdicts: HashMap<FunctionId, bool> = HashMap::new();
     for site in &profile.sites {
         let frames = names.frames(&profile.stacks, site.stack);
@@ -66,11 +66,43 @@ pub fn relations(
                 inner.filter(|_| !is_inner_end)
             }
         };
-        *amounts.entry(neighbour.map(|frame| frame.function)).or_default() += site.amount;
+        neighbours.add(neighbour.map(|frame| frame.function), site.amount);
         found.whole += site.amount;
     }
-    found.neighbours = amounts.into_iter().collect();
-    found.neighbours.sort_by(|(a_id, a), (b_id, b)| order(b, a, metric).then(a_id.cmp(b_id)));
-    found.functions.sort_by_key(|&id| names.function(id).short.clone());
+    found.neighbours = neighbours.sorted(metric);
+    sort_by_name(&mut found.functions, names);
     found
+}
+
+/// Sorts functions by their names. Ids say nothing: they depend on what was looked up before.
+pub(crate) fn sort_by_name(functions: &mut [FunctionId], names: &Names<'_, '_>) {
+    let key = |&id: &FunctionId| {
+        let name = names.function(id);
+        (name.short.clone(), name.module, name.full.clone(), id)
+    };
+    functions.sort_by_cached_key(key);
+}
+
+/// The neighbours of a function, in the order in which they were met.
+#[derive(Default)]
+pub(crate) struct Neighbours {
+    amounts: Vec<(Option<FunctionId>, Amount)>,
+    places: HashMap<Option<FunctionId>, usize>,
+}
+
+impl Neighbours {
+    pub(crate) fn add(&mut self, neighbour: Option<FunctionId>, amount: Amount) {
+        let at = *self.places.entry(neighbour).or_insert(self.amounts.len());
+        if at == self.amounts.len() {
+            self.amounts.push((neighbour, Amount::default()));
+        }
+        self.amounts[at].1 += amount;
+    }
+
+    /// Returns the neighbours, the largest first; of equals, the one that was met first.
+    pub(crate) fn sorted(self, metric: Metric) -> Vec<(Option<FunctionId>, Amount)> {
+        let mut amounts = self.amounts;
+        amounts.sort_by(|(_, a), (_, b)| order(b, a, metric));
+        amounts
+    }
 }

@@ -10,6 +10,7 @@
 
 pub(crate) mod amounts;
 mod call_columns;
+mod call_tree;
 mod calls;
 mod columns;
 mod filter;
@@ -19,7 +20,7 @@ mod relations;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use heapledger_recording::{Damage, Time};
 
@@ -32,6 +33,7 @@ use self::calls::Calls;
 use self::groups::GroupColumn;
 use crate::amount::{Amount, MomentAmounts};
 use crate::error::Error;
+use crate::filter::Filter;
 use crate::functions::FunctionId;
 use crate::moment::Moment;
 use crate::names::Names;
@@ -49,9 +51,8 @@ use crate::stacks::{NodeId, Stacks};
 ///
 /// # Memory
 ///
-/// 68 bytes for each site, 8 for each node of the stacks and 8 for each call (a function called
-/// along one path). 57 MiB were measured for a Python program with 255,927 sites and 1.27 million
-/// calls (`benches/answers`), which includes the names of its functions.
+/// 64 bytes for each site, 12 for each node of the stacks and 28 for each call (a function called
+/// along one path); about 72 MiB for a Python program with 379,359 sites and 1.49 million nodes.
 /// Each property that is [ranked by](SiteTable::rank) adds 4 bytes for each site and 40 for each
 /// group. The sites of a sample, or with slop, take 288 bytes each.
 #[derive(Debug)]
@@ -137,6 +138,23 @@ impl SiteTable {
         };
         let is_by_time = selection.filter.allocated.is_some();
         Ok(SiteTable { known, is_by_time, ..SiteTable::of_totals(names, totals) })
+    }
+
+    /// Reads the sites of the processes of a filter, with the totals that the recorder wrote.
+    /// Returns `None` if events would have to be replayed. The filter's other conditions are
+    /// ignored.
+    ///
+    /// The sites are in the order in which [`Profile::load`] has them, so answers are equal to the
+    /// last byte, also where amounts are equal.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such process.
+    pub fn load_recorded(names: &mut Names<'_, '_>, filter: &Filter) -> Result<Option<SiteTable>, Error> {
+        let filter = Filter { processes: filter.processes.clone(), ..Filter::default() };
+        let selection = Selection { filter, ..Selection::at(Moment::Peak) };
+        let totals = SiteTotals::load_recorded(names, &selection)?;
+        Ok(totals.map(|totals| SiteTable::of_totals(names, totals)))
     }
 
     fn of_totals(names: &mut Names<'_, '_>, totals: SiteTotals) -> SiteTable {
@@ -248,6 +266,27 @@ impl SiteTable {
         }
         profile.allocated = self.is_by_time.then_some(allocated);
         profile
+    }
+
+    /// Returns the [profile](SiteTable::profile) of these sites without the sites themselves: the
+    /// sums, for questions that the table answers in other ways. Takes a pass over the sites.
+    pub fn sums(&self, set: &SiteSet, moment: Moment) -> Profile {
+        Profile {
+            stacks: Arc::clone(&self.shared.stacks),
+            whole: self.whole(set, moment),
+            left_out: self.left_out(set, moment),
+            allocated: self.is_by_time.then(|| self.whole(set, Moment::Total)),
+            damage: self.damage.clone(),
+            ..Profile::default()
+        }
+    }
+
+    /// Estimates the memory that the table takes now, in bytes, from the numbers of entries.
+    pub fn memory_bytes(&self) -> u64 {
+        let of_sites = self.len() * (size_of::<NodeId>() + self.amounts.bytes_each());
+        let groups = self.shared.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let groups: usize = groups.iter().map(|(_, column)| column.memory_bytes()).sum();
+        (of_sites + groups + self.stacks().length() * 8 + self.shared.calls.memory_bytes()) as u64
     }
 
     /// Returns the amount of all blocks that are not of these sites.

@@ -164,6 +164,12 @@ impl Stacks {
         self.nodes.iter().enumerate().map(|(at, &(parent, number))| (NodeId(at as u32 + 1), parent, number))
     }
 
+    /// Returns the parent and the frame of a node; `None` for the root.
+    #[inline]
+    pub(crate) fn numbered_node(&self, node: NodeId) -> Option<(NodeId, FrameNumber)> {
+        self.nodes.get(node.0.checked_sub(1)? as usize).copied()
+    }
+
     /// Returns the frames that the nodes have, each once.
     pub(crate) fn frames_met(&self) -> &[StackFrame] {
         &self.frames

@@ -58,6 +58,19 @@ impl Amounts {
         }
     }
 
+    /// True if there are only the figures of blocks that were all recorded.
+    pub(crate) fn is_exact(&self) -> bool {
+        matches!(self, Amounts::Exact(_))
+    }
+
+    /// Returns the memory of the amounts of one site, in bytes.
+    pub(crate) fn bytes_each(&self) -> usize {
+        match self {
+            Amounts::Exact(_) => size_of::<ExactAmounts>(),
+            Amounts::Estimated(_) => size_of::<MomentAmounts>(),
+        }
+    }
+
     /// Returns the amounts of a site at all moments.
     pub(crate) fn moments(&self, site: usize) -> MomentAmounts {
         let [total, peak, live] = [Moment::Total, Moment::Peak, Moment::End].map(|moment| self.at(site, moment));

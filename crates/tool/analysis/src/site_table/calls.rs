@@ -25,6 +25,36 @@ pub(super) struct Calls {
     pub(super) useful: Vec<u32>,
     /// The number of functions that the names had: all ids here are below it.
     pub(super) functions: usize,
+    /// The innermost call at each node of the stacks, by the node's number; the root's for nodes
+    /// that are not frames.
+    pub(super) of_nodes: Vec<u32>,
+    /// The places of the functions at each frame, the innermost first, by the frame's number.
+    pub(super) frames: Vec<Vec<Place>>,
+    /// For each call, the place that the first of its nodes has, and true if another one has
+    /// another place.
+    pub(super) places: Vec<(Place, bool)>,
+    locations: Vec<Location>,
+}
+
+/// The place of a function on a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The number of its location, or [`UNKNOWN`].
+    location: u32,
+    /// True if it was inlined into its caller.
+    pub(super) inlined: bool,
+}
+
+impl Place {
+    const NOWHERE: Place = Place { location: UNKNOWN, inlined: false };
+
+    /// Keeps what two places have in common.
+    pub(super) fn agree(&mut self, other: Place) {
+        if self.location != other.location {
+            self.location = UNKNOWN;
+        }
+        self.inlined &= other.inlined;
+    }
 }
 
 pub(super) const ROOT: u32 = 0;
@@ -33,20 +63,21 @@ impl Calls {
     pub(super) fn new(names: &mut Names<'_, '_>, stacks: &Stacks, sites: &[NodeId]) -> Calls {
         let mut builder = Builder::default();
         builder.calls.push((ROOT, None, Agreed::None));
-        let frames: Vec<Vec<(FunctionId, u32)>> =
+        builder.places.push((Place::NOWHERE, false));
+        let frames: Vec<Vec<(FunctionId, Place)>> =
             stacks.frames_met().iter().map(|frame| builder.frames(names.frames_at(*frame))).collect();
         let kinds: Vec<NodeKind> = stacks.frames_met().iter().map(|frame| frame.kind).collect();
-        let mut calls_of_nodes = vec![ROOT; stacks.length() + 1];
+        let mut of_nodes = vec![ROOT; stacks.length() + 1];
         for (node, parent, FrameNumber(number)) in stacks.numbered_nodes() {
             if !is_of_frame(kinds[number as usize]) {
                 continue;
             }
-            let call = calls_of_nodes[parent.number()];
+            let call = of_nodes[parent.number()];
             // Frames go from the innermost to the outermost.
             let inner = frames[number as usize].iter().rev();
-            calls_of_nodes[node.number()] = inner.fold(call, |call, frame| builder.child(call, *frame));
+            of_nodes[node.number()] = inner.fold(call, |call, frame| builder.child(call, *frame));
         }
-        let innermost = |site: &NodeId| match calls_of_nodes[stacks.native(*site).number()] {
+        let innermost = |site: &NodeId| match of_nodes[stacks.native(*site).number()] {
             ROOT => {
                 let frames = names.frames(stacks, NodeId::ROOT);
                 let frames = builder.frames(&frames);
@@ -54,15 +85,22 @@ impl Calls {
             }
             call => call,
         };
-        let innermost = sites.iter().map(innermost).collect();
-        builder.finish(names, innermost)
+        let innermost: Vec<u32> = sites.iter().map(innermost).collect();
+        let is_frame = kinds.iter().map(|kind| is_of_frame(*kind));
+        let places = |(frames, is_frame): (Vec<(FunctionId, Place)>, bool)| {
+            frames.into_iter().filter(|_| is_frame).map(|(_, place)| place).collect()
+        };
+        let frames = frames.into_iter().zip(is_frame).map(places).collect();
+        Calls { frames, ..builder.finish(names, &innermost, &of_nodes) }
     }
 
     /// Returns the root alone, in which the stacks of all sites end.
     pub(super) fn of_nothing(sites: usize) -> Calls {
         let ends = vec![ROOT; sites];
         let (parents, names, named) = (vec![ROOT], vec![0], vec![(None, None)]);
-        Calls { parents, names, named, innermost: ends.clone(), useful: ends, functions: 0 }
+        let (of_nodes, places, (frames, locations)) = (vec![ROOT], vec![(Place::NOWHERE, false)], Default::default());
+        let (innermost, useful) = (ends.clone(), ends);
+        Calls { parents, names, named, innermost, useful, functions: 0, of_nodes, frames, places, locations }
     }
 
     /// Returns the function of a call; `None` for the root.
@@ -86,6 +124,18 @@ impl Calls {
     pub(super) fn each(&self) -> impl Iterator<Item = (u32, u32, FunctionId)> + '_ {
         let calls = self.parents.iter().zip(0_u32..).skip(1);
         calls.filter_map(|(&parent, call)| Some((call, parent, self.function(call)?)))
+    }
+
+    /// Returns the location of a place; `None` if it is not known.
+    pub(super) fn location(&self, place: Place) -> Option<&Location> {
+        self.locations.get(place.location as usize)
+    }
+
+    /// Returns the memory of the tree, in bytes, without its names.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let of_calls = self.parents.len() + self.names.len() + self.places.len() * 3;
+        let numbers = of_calls + self.innermost.len() + self.useful.len() + self.of_nodes.len();
+        numbers * size_of::<u32>() + self.named.len() * size_of::<(Option<FunctionId>, Option<Location>)>()
     }
 
     /// Returns the number of calls, with the root.
@@ -113,6 +163,7 @@ enum Agreed {
 struct Builder {
     calls: Vec<(u32, Option<FunctionId>, Agreed)>,
     ids: EventMap<(u32, FunctionId), u32>,
+    places: Vec<(Place, bool)>,
     locations: Vec<Location>,
     location_ids: HashMap<Location, u32>,
 }
@@ -121,31 +172,40 @@ struct Builder {
 const UNKNOWN: u32 = u32::MAX;
 
 impl Builder {
-    /// Returns the functions of frames, with the numbers of their locations.
-    fn frames(&mut self, frames: &[Frame]) -> Vec<(FunctionId, u32)> {
+    /// Returns the functions of frames with their places.
+    fn frames(&mut self, frames: &[Frame]) -> Vec<(FunctionId, Place)> {
         let mut number = |location: &Location| {
             *self.location_ids.entry(location.clone()).or_insert_with(|| {
                 self.locations.push(location.clone());
                 self.locations.len() as u32 - 1
             })
         };
-        frames.iter().map(|frame| (frame.function, frame.location.as_ref().map_or(UNKNOWN, &mut number))).collect()
+        let mut place = |frame: &Frame| {
+            let location = frame.location.as_ref().map_or(UNKNOWN, &mut number);
+            (frame.function, Place { location, inlined: frame.inlined })
+        };
+        frames.iter().map(&mut place).collect()
     }
 
-    fn child(&mut self, parent: u32, (function, location): (FunctionId, u32)) -> u32 {
-        let location = (location != UNKNOWN).then_some(location);
+    fn child(&mut self, parent: u32, (function, place): (FunctionId, Place)) -> u32 {
+        let location = Some(place.location).filter(|&location| location != UNKNOWN);
         let next = self.calls.len() as u32;
         let call = *self.ids.entry((parent, function)).or_insert(next);
         if call == next {
             self.calls.push((parent, Some(function), Agreed::On(location)));
-        } else if self.calls[call as usize].2 != Agreed::On(location) {
+            self.places.push((place, false));
+            return call;
+        }
+        let (first, is_mixed) = &mut self.places[call as usize];
+        *is_mixed |= *first != place;
+        if self.calls[call as usize].2 != Agreed::On(location) {
             self.calls[call as usize].2 = Agreed::None;
         }
         call
     }
 
-    fn finish(self, names: &Names<'_, '_>, innermost: Vec<u32>) -> Calls {
-        let Builder { calls, ids, locations, .. } = self;
+    fn finish(self, names: &Names<'_, '_>, innermost: &[u32], of_nodes: &[u32]) -> Calls {
+        let Builder { calls, ids, places, locations, .. } = self;
         drop(ids);
         let mut named = vec![(None, None)];
         let mut numbers: HashMap<(FunctionId, Option<u32>), u32> = HashMap::new();
@@ -178,9 +238,13 @@ impl Builder {
             parents: order.iter().map(|&call| numbers[parents[call as usize] as usize]).collect(),
             names: order.iter().map(|&call| calls_names[call as usize]).collect(),
             named,
-            innermost: numbers_of(&innermost),
+            innermost: numbers_of(innermost),
             useful: numbers_of(&useful),
             functions: names.functions_met(),
+            of_nodes: numbers_of(of_nodes),
+            frames: Vec::new(),
+            places: order.iter().map(|&call| places[call as usize]).collect(),
+            locations,
         }
     }
 }

@@ -31,11 +31,20 @@ pub(super) struct GroupColumn {
     keys: Vec<Key>,
 }
 
+impl GroupColumn {
+    /// Returns the memory of the column, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.of_sites.len() * size_of::<u32>() + self.keys.len() * size_of::<Key>()
+    }
+}
+
 /// The sum of a group.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     amount: Amount,
     sites: u32,
+    /// The first site.
+    first: u32,
     /// The site with the most, and its figure.
     largest: (u64, u32),
 }
@@ -69,6 +78,9 @@ impl SiteTable {
                 continue;
             }
             let sum = &mut sums[column.of_sites[site] as usize];
+            if sum.sites == 0 {
+                sum.first = site as u32;
+            }
             if sum.sites == 0 || own > sum.largest.0 {
                 sum.largest = (own, site as u32);
             }
@@ -79,8 +91,7 @@ impl SiteTable {
         found.groups = order_of.len();
         let compare = |a: &u32, b: &u32| -> Ordering {
             let (sum_a, sum_b) = (&sums[*a as usize], &sums[*b as usize]);
-            order(&sum_b.amount, &sum_a.amount, metric)
-                .then_with(|| column.keys[*a as usize].cmp(&column.keys[*b as usize]))
+            order(&sum_b.amount, &sum_a.amount, metric).then_with(|| sum_a.first.cmp(&sum_b.first))
         };
         if most < order_of.len() {
             order_of.select_nth_unstable_by(most, compare);
@@ -88,7 +99,7 @@ impl SiteTable {
         }
         order_of.sort_unstable_by(compare);
         for at in order_of {
-            let Sum { amount, sites, largest } = sums[at as usize];
+            let Sum { amount, sites, largest, .. } = sums[at as usize];
             let stack = self.shared.sites[largest.1 as usize];
             let (key, frame) = group(names, &self.shared.stacks, (stack, None), by);
             found.ranks.push(Rank { key, amount, sites: sites as usize, largest: stack, frame });

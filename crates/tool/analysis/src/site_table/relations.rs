@@ -1,16 +1,16 @@
 //! The callers and the callees of a function.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::SiteTable;
 use super::calls::ROOT;
 use super::filter::SiteSet;
-use crate::amount::{Amount, Metric, order};
+use crate::amount::Metric;
 use crate::functions::FunctionId;
 use crate::moment::Moment;
 use crate::names::Names;
 use crate::pattern::Pattern;
-use crate::relations::{Relation, Relations};
+use crate::relations::{Neighbours, Relation, Relations, sort_by_name};
 
 /// A call through which the function is called.
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ impl SiteTable {
         let hits = self.hits(names, function, relation);
         let mut found = Relations::default();
         let mut functions: HashSet<FunctionId> = HashSet::new();
-        let mut amounts: HashMap<Option<FunctionId>, Amount> = HashMap::new();
+        let mut neighbours = Neighbours::default();
         for site in set.iter() {
             let amount = self.amounts.at(site, moment);
             let Some(hit) = hits[self.shared.calls.innermost[site] as usize] else { continue };
@@ -48,14 +48,12 @@ impl SiteTable {
             functions.insert(hit.function);
             // Allocators at the inner end are how the function itself allocates.
             let is_itself = relation == Relation::Callees && hit.is_inner_end;
-            *amounts.entry(hit.neighbour.filter(|_| !is_itself)).or_default() += amount;
+            neighbours.add(hit.neighbour.filter(|_| !is_itself), amount);
             found.whole += amount;
         }
-        found.neighbours = amounts.into_iter().collect();
-        found.neighbours.sort_by(|(a_id, a), (b_id, b)| order(b, a, metric).then(a_id.cmp(b_id)));
+        found.neighbours = neighbours.sorted(metric);
         found.functions = functions.into_iter().collect();
-        found.functions.sort_unstable();
-        found.functions.sort_by_key(|&id| names.function(id).short.clone());
+        sort_by_name(&mut found.functions, names);
         found
     }
 

@@ -37,12 +37,16 @@ fn compare(recording: &Recording<'_>, selection: &Selection, filters: &[Filter])
             let found = table.profile(&set, moment);
             prop_assert_eq!(held(&found), held(&profile), "{:?}", &asked);
             prop_assert_eq!(found.whole, profile.whole);
+            let sums = table.sums(&set, moment);
+            prop_assert_eq!((sums.whole, sums.left_out), (profile.whole, profile.left_out));
+            prop_assert_eq!((sums.allocated, sums.sites.len()), (profile.allocated, 0));
             prop_assert_eq!(table.whole(&set, moment), profile.whole);
             prop_assert_eq!(found.left_out, profile.left_out);
             prop_assert_eq!(found.allocated, profile.allocated);
             compare_ranks(&mut names, &table, (&set, moment), &profile)?;
             compare_relations(&mut names, &table, (&set, moment), &profile)?;
             compare_trees(&mut names, &table, (&set, moment), &profile)?;
+            compare_shown_trees(&mut names, &table, (&set, moment), &profile)?;
         }
     }
     Ok(())
@@ -93,14 +97,52 @@ fn compare_relations(
     for pattern in ["parse", "a", "malloc", "0x6", "/main|new/"] {
         let pattern = Pattern::new(pattern).unwrap();
         for relation in [Relation::Callers, Relation::Callees] {
-            let mut expected = relations(profile, names, &pattern, relation, Metric::Blocks);
+            let expected = relations(profile, names, &pattern, relation, Metric::Blocks);
             let found = table.relations(names, set, moment, (&pattern, relation), Metric::Blocks);
             prop_assert_eq!(&found.neighbours, &expected.neighbours, "{:?} {:?}", &pattern, relation);
             prop_assert_eq!(found.whole, expected.whole);
-            // Functions of equal names are in no particular order there.
-            expected.functions.sort_unstable();
-            expected.functions.sort_by_key(|&id| names.function(id).short.clone());
             prop_assert_eq!(&found.functions, &expected.functions);
+        }
+    }
+    Ok(())
+}
+
+/// A call of a tree, as reports print it.
+type Shown = (usize, FunctionId, Option<Location>, bool, Amount, Amount);
+
+/// Returns the calls of a tree that have at least this share of the whole, in preorder.
+fn shown_calls(tree: &CallTree, metric: Metric, least: f64) -> Vec<Shown> {
+    let whole = tree.node(CallId::ROOT).amount;
+    let mut shown = Vec::new();
+    let mut open = vec![(CallId::ROOT, 0)];
+    while let Some((id, depth)) = open.pop() {
+        let node = tree.node(id);
+        if let Some(function) = node.function {
+            shown.push((depth, function, node.location.clone(), node.inlined, node.amount, node.own));
+        }
+        let is_shown = |child: &&CallId| tree.node(**child).amount.share(&whole, metric) >= least;
+        open.extend(tree.children(id).iter().rev().filter(is_shown).map(|&child| (child, depth + 1)));
+    }
+    shown
+}
+
+fn compare_shown_trees(
+    names: &mut Names<'_, '_>,
+    table: &SiteTable,
+    (set, moment): (&SiteSet, Moment),
+    profile: &Profile,
+) -> Result<(), TestCaseError> {
+    for metric in METRICS {
+        let expected = CallTree::new(profile, names, &[Layer::Stack], Direction::TopDown, metric);
+        for least in [0.0, 0.1, 0.5] {
+            let Some(found) = table.call_tree(set, moment, metric, least) else {
+                prop_assert!(!table.amounts.is_exact());
+                continue;
+            };
+            let calls = shown_calls(&expected, metric, least);
+            prop_assert_eq!(shown_calls(&found, metric, 0.0), calls, "{:?} {}", metric, least);
+            let [found, expected] = [&found, &expected].map(|tree| tree.node(CallId::ROOT));
+            prop_assert_eq!((found.amount, found.own), (expected.amount, expected.own));
         }
     }
     Ok(())
@@ -279,6 +321,11 @@ proptest! {
         }
         let time = at.get(&truth.history).0;
         let few = filters().split_off(8);
+        let recorded = |bytes: &[u8]| {
+            let recording = Recording::open(bytes).unwrap();
+            SiteTable::load_recorded(&mut names(&recording), &Filter::default()).unwrap().is_some()
+        };
+        prop_assert!(!recorded(&unfinished), "there are no totals");
         for bytes in [&finished, &unfinished] {
             let recording = Recording::open(bytes).unwrap();
             compare(&recording, &Selection::default(), &few)?;
@@ -308,4 +355,49 @@ fn deep_stacks() {
         assert_eq!((columns.depths.len(), columns.total[0]), (deep + 2, 30));
     }
     assert!(!table.knows(Moment::At(Time(1))));
+}
+
+/// The groups as people see them: ids mean nothing to them.
+fn shown(names: &Names<'_, '_>, ranks: &[Rank]) -> Vec<(String, Amount, usize)> {
+    let name = |rank: &Rank| names.function(rank.frame.function).short.to_string();
+    ranks.iter().map(|rank| (name(rank), rank.amount, rank.sites)).collect()
+}
+
+#[test]
+fn names_and_sites_outlive_an_open_recording() {
+    let amounts =
+        |bytes| ProfileAmounts { allocated: profiles::Amount { blocks: 1, bytes }, ..ProfileAmounts::default() };
+    // Groups of equal amounts, in another order than that of their functions.
+    let sample = |at: u64| profiles::Sample {
+        locations: vec![(7 * at % 8) as usize, 0],
+        labels: Vec::new(),
+        amounts: amounts(10 + at % 2),
+    };
+    let locations = (0..8).map(|at| location(at, at as u32, None)).collect();
+    let bytes = recorded(locations, (0..20).map(sample).collect());
+    let (known, table) = {
+        let recording = Recording::open(&bytes).unwrap();
+        let mut names = names(&recording);
+        let table = SiteTable::load_recorded(&mut names, &Filter::default()).unwrap().expect("no replay");
+        assert!(table.memory_bytes() > 0);
+        // Earlier questions look other names up first.
+        table.prepare(&mut names, RankBy::Line);
+        table.prepare(&mut names, RankBy::Type(TypeBy::Block));
+        let known = names.take_known();
+        assert_eq!(names.functions_met(), 0);
+        (known, table)
+    };
+    assert!(known.memory_bytes() > 0);
+    let recording = Recording::open(&bytes).unwrap();
+    let mut kept = known.of(&recording);
+    for by in [RankBy::Function, RankBy::Owner, RankBy::Type(TypeBy::Block), RankBy::File] {
+        for moment in [Moment::Peak, Moment::End, Moment::Total] {
+            let mut fresh = names(&recording);
+            let profile = Profile::load(&mut fresh, &Selection::at(moment), &mut |_, _| ()).unwrap();
+            let expected = rank(&profile, &mut fresh, by, Metric::Bytes);
+            let found = table.rank(&mut kept, &table.all(), moment, (by, Metric::Bytes), usize::MAX).ranks;
+            assert_eq!(shown(&kept, &found), shown(&fresh, &expected), "{by:?} {moment:?}");
+            assert!(moment != Moment::Total || !found.is_empty());
+        }
+    }
 }
