@@ -160,7 +160,7 @@ pub(crate) enum Frames {
 }
 
 /// The sources of the names of functions, and how names are shown.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Names of functions and types")]
 pub(crate) struct Symbols {
     #[command(flatten)]
@@ -183,7 +183,7 @@ pub(crate) struct Symbols {
 }
 
 /// The sources of the names of functions.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Names of functions and types")]
 pub(crate) struct SymbolFiles {
     /// A directory with separate debug information, before /usr/lib/debug; can be given more than

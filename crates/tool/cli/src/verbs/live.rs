@@ -16,12 +16,14 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+#[cfg(feature = "terminal")]
+use std::sync::mpsc::TryRecvError;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use heapledger_collect::RunningSession;
+use heapledger_collect::{RunningSession, die_by};
 
 use self::command::{Diverted, RecordingFile};
 use self::json::LiveJson;
@@ -50,7 +52,12 @@ pub(crate) fn run(arguments: &Live, color: Color) -> Result<ExitCode> {
         let stdout = io::stdout().as_fd().try_clone_to_owned()?;
         print_lines(Watched::Other(session), arguments, File::from(stdout))?;
     } else {
-        show(Watched::Other(session), arguments, color)?;
+        let signal = Arc::new(AtomicUsize::new(0));
+        note_signals(&signal)?;
+        show(Watched::Other(session), arguments, color, &signal)?;
+        if let signal @ 1.. = signal.load(Ordering::SeqCst) {
+            die_by(signal as i32);
+        }
     }
     Ok(Exit::Ok.into())
 }
@@ -97,10 +104,14 @@ fn run_command(arguments: &Live, color: Color) -> Result<ExitCode> {
     let is_over = Arc::new(AtomicBool::new(false));
     let watched = Watched::Own(OwnRecording { path: file.path.clone(), is_over: Arc::clone(&is_over) });
     let stdout = diverted.stdout()?;
+    let signal = Arc::new(AtomicUsize::new(0));
+    if !arguments.json {
+        note_signals(&signal)?;
+    }
     let (exit, shown) = thread::scope(|scope| {
         let shown = scope.spawn(move || match arguments.json {
             true => print_lines(watched, arguments, stdout),
-            false => show(watched, arguments, color),
+            false => show(watched, arguments, color, &signal),
         });
         let exit = record::run_command(&record);
         is_over.store(true, Ordering::Release);
@@ -130,6 +141,7 @@ fn print_lines(watched: Watched, arguments: &Live, mut out: File) -> Result<()> 
             News::Picture(_) if arguments.once && is_own => (Ok(()), true),
             News::Picture(picture) => (print(&picture, false), !arguments.once),
             News::Ended(_, Some(picture)) => (print(&picture, true), false),
+            News::Stalled(_) => (Ok(()), true),
             News::Ended(_, None) => (Ok(()), false),
             News::Failed(failure) => (Err(failure), false),
         };
@@ -140,24 +152,42 @@ fn print_lines(watched: Watched, arguments: &Live, mut out: File) -> Result<()> 
 
 /// Shows the recording in the terminal.
 #[cfg(feature = "terminal")]
-fn show(watched: Watched, arguments: &Live, color: Color) -> Result<()> {
+fn show(watched: Watched, arguments: &Live, color: Color, signal: &AtomicUsize) -> Result<()> {
     let is_own = matches!(watched, Watched::Own(_));
     let colors = crate::output::use_colors(color, true);
     let question = LiveQuestion { by: arguments.by, path: Vec::new() };
     let (teller, news) = channel();
     let (asker, questions) = channel();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            let timing = (&questions, terminal::INTERVAL);
-            watch(watched, &arguments.symbols, question, timing, |news| teller.send(news).is_ok());
-        });
-        let state = state::LiveState::new(arguments.by, is_own);
-        // The thread ends with the last sender of questions.
-        terminal::run(state, &news, asker, colors)
-    })
+    let symbols = arguments.symbols.clone();
+    let watcher = thread::spawn(move || {
+        let timing = (&questions, terminal::INTERVAL);
+        watch(watched, &symbols, question, timing, |news| teller.send(news).is_ok());
+    });
+    let state = state::LiveState::new(arguments.by, is_own);
+    let shown = terminal::run(state, &news, asker, colors, signal);
+    // The thread ends with the sender of questions. Nobody waits for that: it may wait for the
+    // recorder, or read names. One that has ended before may have panicked.
+    while news.try_recv().is_ok() {}
+    if matches!(news.try_recv(), Err(TryRecvError::Disconnected))
+        && let Err(panic) = watcher.join()
+    {
+        std::panic::resume_unwind(panic);
+    }
+    shown
+}
+
+#[cfg(feature = "terminal")]
+fn note_signals(noted: &Arc<AtomicUsize>) -> Result<()> {
+    let cannot = |error| Failure::caused(Exit::Unexpected, "cannot handle signals", error);
+    terminal::note_signals(noted).map_err(cannot)
 }
 
 #[cfg(not(feature = "terminal"))]
-fn show(_: Watched, _: &Live, _: Color) -> Result<()> {
+fn note_signals(_: &Arc<AtomicUsize>) -> Result<()> {
+    Ok(())
+}
+
+#[cfg(not(feature = "terminal"))]
+fn show(_: Watched, _: &Live, _: Color, _: &AtomicUsize) -> Result<()> {
     expect_terminal()
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::documents;
@@ -161,6 +161,19 @@ fn a_command_is_watched_to_its_end() {
     assert_eq!(number(&answer, "bytes_live"), Recording::open(kept).total("bytes_live_end"));
 }
 
+/// A process that begins between the answer of the recorder and the reading of its file has no
+/// figures yet.
+#[test]
+fn processes_that_begin_do_not_end_the_view() {
+    let line = "i=0; while [ $i -lt 60 ]; do /bin/ls / >&2; i=$((i + 1)); done; exit 5";
+    let outcome = heapledger(["live", "--json", "--", "/bin/sh", "-c", line]);
+    assert_eq!(outcome.status, exited(5), "{outcome:?}");
+    let lines: Vec<Value> = outcome.text().lines().map(|line| documents::read(line.as_bytes())).collect();
+    let last = lines.last().unwrap();
+    assert_eq!(last["ended"], true);
+    assert!(number(last, "allocations") > 60, "{last:#}");
+}
+
 #[test]
 fn what_cannot_be_watched_is_said() {
     let said = |arguments: &[&str]| {
@@ -294,6 +307,17 @@ fn a_terminal_survives_its_recorder_and_leaves_the_recording_alone() {
     terminal.press(&["C-c"]);
     terminal.wait("left with 0");
     assert_eq!(number(row(&watched.ask(&[]), "keep_large"), "bytes_live"), 500_000);
+    drop(terminal);
+    // A signal ends the view, but the terminal is put back before.
+    let pid_file = watched.scratch.file("pid");
+    let line_of_signal =
+        format!("sh -c 'echo $$ > {}; exec {line}'; stty -a | grep -o -e '-\\?icanon'", quoted(&pid_file));
+    let Some(terminal) = TestTerminal::open(&line_of_signal) else { return };
+    terminal.wait("keep_large");
+    let pid = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    let after = terminal.wait("left with 0");
+    assert!(after.lines().any(|line| line == "icanon") && !after.contains("keep_large"), "{after}");
     drop(terminal);
     let Some(terminal) = TestTerminal::open(&line) else { return };
     terminal.wait("keep_large");

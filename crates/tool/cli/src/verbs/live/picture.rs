@@ -9,6 +9,7 @@ use heapledger_analysis::{
     Amount, CallId, CallTree, Direction, FunctionId, Layer, Metric, Moment, MomentAmounts, NodeId, ProcessPattern,
     Profile, Rank, Selection, Site, SiteTotals, rank,
 };
+use heapledger_collect::LiveFigures;
 use heapledger_recording::{Recording, Time};
 use heapledger_symbols::Symbolizer;
 
@@ -17,6 +18,9 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::label::Labels;
 use crate::views::rows;
+
+/// The name of the row of stacks that have no further caller.
+const NO_CALLER: &str = "[no caller]";
 
 /// The rows that are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +103,19 @@ pub(crate) struct Surroundings {
     pub(crate) sites: u64,
     pub(crate) sites_left_out: u64,
     pub(crate) copy_time: Duration,
+}
+
+impl Surroundings {
+    pub(crate) fn of(figures: &LiveFigures) -> Surroundings {
+        Surroundings {
+            pid: figures.status.command,
+            processes: figures.status.processes.clone(),
+            is_on: figures.status.is_on,
+            sites: figures.sites,
+            sites_left_out: figures.sites_left_out,
+            copy_time: figures.copy_time,
+        }
+    }
 }
 
 /// Makes pictures of recordings of the same program, one after the other.
@@ -350,7 +367,25 @@ fn callers_of(
             ..LiveRow::default()
         })
     };
-    joined(all.children(at).iter().filter_map(row).collect())
+    let mut rows = joined(all.children(at).iter().filter_map(row).collect());
+    rows.extend(rest(&rows, all.node(at).amount, at_live.map(|at| live.node(at).amount)));
+    rows
+}
+
+/// Returns the row of the stacks that end here, if there are callers in others. `all` and `live`
+/// are what all stacks have allocated, and hold.
+fn rest(callers: &[LiveRow], all: Amount, live: Option<Amount>) -> Option<LiveRow> {
+    let live = live.unwrap_or_default();
+    let sum = |of: fn(&LiveRow) -> u64| callers.iter().map(of).sum::<u64>();
+    let rest = LiveRow {
+        name: RowName { name: NO_CALLER.to_owned(), place: String::new() },
+        bytes: live.bytes.0.saturating_sub(sum(|row| row.bytes)),
+        blocks: live.blocks.0.saturating_sub(sum(|row| row.blocks)),
+        allocations: all.blocks.0.saturating_sub(sum(|row| row.allocations)),
+        temporary: all.temporaries.0.saturating_sub(sum(|row| row.temporary)),
+        ..LiveRow::default()
+    };
+    (!callers.is_empty() && (rest.allocations > 0 || rest.blocks > 0)).then_some(rest)
 }
 
 /// Returns the resident memory of these processes together; `None` if none can be read.
@@ -363,3 +398,6 @@ fn resident(processes: &[u32]) -> Option<u64> {
     let pages: Vec<u64> = processes.iter().filter_map(of).collect();
     (!pages.is_empty()).then(|| pages.iter().sum::<u64>() * page)
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut LiveState, colors: bool) {
             draw_timeline(frame, picture, line, colors);
             draw_rows(frame, state, table, colors);
         }
-        None => frame.render_widget(Paragraph::new("waiting for the first figures …"), head),
+        None => {
+            let text = state.stalled.as_deref().map_or("waiting for the first figures …".into(), escape);
+            frame.render_widget(Paragraph::new(text), head);
+        }
     }
     frame.render_widget(Paragraph::new(foot_line(state, colors)), foot);
     if state.mode == Mode::Help {
@@ -234,9 +237,12 @@ fn draw_rows(frame: &mut Frame<'_>, state: &LiveState, area: Rect, colors: bool)
 
 /// Says why there are no rows.
 fn nothing(state: &LiveState) -> &'static str {
+    let has_small = state.picture().is_some_and(|picture| picture.sites_left_out > 0);
     match (state.filter.is_empty(), state.question.path.is_empty()) {
         _ if !state.is_answered() => "…",
         (false, _) => "no row has this text",
+        (true, false) if state.allocates_nothing => "it allocates nothing itself: Backspace goes back",
+        (true, false) if has_small => "its callers are not known: its stacks are among the small ones in one row",
         (true, false) => "it has no callers: Backspace goes back",
         (true, true) => "nothing has been allocated yet",
     }
@@ -271,7 +277,12 @@ fn name_line(row: &RowName, room: usize) -> Line<'static> {
 
 fn foot_line(state: &LiveState, colors: bool) -> Line<'static> {
     let warning = colored(bold(), Color::Yellow, colors);
+    let why_old = state.stalled.as_ref().filter(|_| state.picture().is_some());
     match (state.mode, &state.ended) {
+        (Mode::Table, None) if why_old.is_some() => {
+            let why = why_old.map_or_else(Default::default, |why| escape(why));
+            Line::styled(format!("{why}: these figures are old"), warning)
+        }
         (Mode::Filter, _) => Line::from(format!("filter: {}▏  Enter keeps it, Esc ends it", escape(&state.filter))),
         (Mode::Leaving, _) => {
             Line::styled("the program still runs: k ends it, l leaves it unrecorded, any other key stays", warning)

@@ -97,8 +97,12 @@ pub(super) struct LiveState {
     pub(super) selected: usize,
     /// The reason why no more pictures come.
     pub(super) ended: Option<String>,
+    /// The reason why the picture is old, though more may come.
+    pub(super) stalled: Option<String>,
+    /// True if the function whose callers are shown allocates nothing itself.
+    pub(super) allocates_nothing: bool,
     /// True if the program was started for the view.
-    is_owner: bool,
+    pub(super) is_owner: bool,
     /// The row to select in the next picture: the one that was gone back from.
     wanted: Option<RowName>,
     mark: Option<Mark>,
@@ -119,6 +123,8 @@ impl LiveState {
             is_paused: false,
             selected: 0,
             ended: None,
+            stalled: None,
+            allocates_nothing: false,
             is_owner,
             wanted: None,
             mark: None,
@@ -154,6 +160,9 @@ impl LiveState {
     }
 
     fn show(&mut self, picture: Picture) {
+        if self.shown.as_ref().is_none_or(|shown| shown.time != picture.time) {
+            self.stalled = None;
+        }
         // At the top, the largest row is selected, whichever it is.
         let before = self.rows().get(self.selected).filter(|_| self.selected > 0).map(|row| row.name.clone());
         let is_same = self.shown.as_ref().is_some_and(|shown| shown.by == picture.by && shown.path == picture.path);
@@ -170,6 +179,11 @@ impl LiveState {
         let at = wanted.or(before.filter(|_| is_same)).and_then(|name| rows.iter().position(|row| row.name == name));
         let last = rows.len().saturating_sub(1);
         self.selected = at.unwrap_or(if is_same { self.selected } else { 0 }).min(last);
+    }
+
+    /// Notes that there are no newer pictures for now.
+    pub(super) fn stall(&mut self, why: String) {
+        self.stalled = Some(why);
     }
 
     /// Notes that no more pictures come.
@@ -289,7 +303,9 @@ impl LiveState {
 
     /// Goes into the selected row.
     fn enter(&mut self) -> Action {
-        let Some(name) = self.rows().get(self.selected).map(|row| row.name.clone()) else { return Action::Nothing };
+        let row = self.rows().get(self.selected).map(|row| (row.name.clone(), row.allocations == 0));
+        let Some((name, allocates_nothing)) = row else { return Action::Nothing };
+        self.allocates_nothing = allocates_nothing;
         self.question.path.push(name);
         self.ask()
     }

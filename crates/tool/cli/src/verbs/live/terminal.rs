@@ -3,6 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Duration;
 
@@ -15,6 +17,9 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag::register_usize;
 
 use super::picture::LiveQuestion;
 use super::screen::draw;
@@ -32,6 +37,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// panic is printed.
 struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<File>>>,
+    tty: File,
 }
 
 impl Screen {
@@ -45,8 +51,17 @@ impl Screen {
             hook(info);
         }));
         let entered = execute!(out, EnterAlternateScreen, Hide);
+        let watched = out.try_clone();
         let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::new(out))));
-        terminal.map(|terminal| Screen { terminal }).inspect_err(|_| restore())
+        let watched = watched.inspect_err(|_| restore())?;
+        terminal.map(|terminal| Screen { terminal, tty: watched }).inspect_err(|_| restore())
+    }
+
+    /// True if the terminal was closed. Its events would never come, and take a processor.
+    fn is_gone(&self) -> bool {
+        let mut polled = [PollFd::new(&self.tty, PollFlags::empty())];
+        let polled = poll(&mut polled, Some(&Timespec::default())).map(|_| polled[0].revents());
+        polled.is_ok_and(|events| events.intersects(PollFlags::HUP | PollFlags::ERR))
     }
 }
 
@@ -70,12 +85,22 @@ fn restore() {
     }
 }
 
-/// Shows pictures until the user leaves, or they fail.
+/// Has the number of a signal to end noted from now on, in place of its effect: the terminal must
+/// be put back first. A recorder in this process takes such signals while it records.
+pub(super) fn note_signals(noted: &Arc<AtomicUsize>) -> io::Result<()> {
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        register_usize(signal, Arc::clone(noted), signal as usize)?;
+    }
+    Ok(())
+}
+
+/// Shows pictures until the user leaves, a signal to end is noted, or they fail.
 pub(super) fn run(
     mut state: LiveState,
     news: &Receiver<News>,
     questions: Sender<LiveQuestion>,
     colors: bool,
+    signal: &AtomicUsize,
 ) -> Result<()> {
     let cannot = |error| Failure::caused(Exit::Unexpected, "cannot use the terminal", error);
     let mut screen = Screen::open().map_err(cannot)?;
@@ -85,6 +110,16 @@ pub(super) fn run(
             screen.terminal.draw(|frame| draw(frame, &mut state, colors)).map_err(cannot)?;
         }
         is_changed = false;
+        if screen.is_gone() {
+            return Ok(());
+        }
+        if signal.load(Ordering::SeqCst) != 0 {
+            // It came before the recorder passed signals to the program, or after the program.
+            if state.is_owner && state.ended.is_none() {
+                end_program(&mut state);
+            }
+            return Ok(());
+        }
         if event::poll(POLL).map_err(cannot)? {
             is_changed = true;
             let Some(key) = key_of(&event::read().map_err(cannot)?) else { continue };
@@ -93,13 +128,14 @@ pub(super) fn run(
                 // A thread that has ended has told why.
                 Action::Ask(question) => _ = questions.send(question),
                 Action::Leave => return Ok(()),
-                Action::EndProgram => end_program(&state),
+                Action::EndProgram => end_program(&mut state),
                 Action::EndRecording => end_recording(),
             }
         }
         loop {
             match news.try_recv() {
                 Ok(News::Picture(picture)) => state.take(*picture),
+                Ok(News::Stalled(why)) => state.stall(why),
                 Ok(News::Ended(why, picture)) => {
                     picture.into_iter().for_each(|picture| state.take(*picture));
                     state.end(why);
@@ -126,10 +162,18 @@ pub(super) fn run(
 
 /// Asks the program that was started for the view to end. A recorder that has not begun, or that
 /// has ended, has no program.
-fn end_program(state: &LiveState) {
-    if let Some(picture) = state.picture() {
-        end(picture.pid);
+fn end_program(state: &mut LiveState) {
+    let pid = state.picture().map(|picture| picture.pid);
+    match pid.or_else(|| Some(own_session()?.status.command)) {
+        Some(pid) => end(pid),
+        None => state.stall("there is no program to end".to_owned()),
     }
+}
+
+/// Returns the recording that this process makes.
+fn own_session() -> Option<RunningSession> {
+    let all = RunningSession::all().unwrap_or_default();
+    all.into_iter().find(|running| running.status.recorder == std::process::id())
 }
 
 /// Asks a process to end.
@@ -142,8 +186,7 @@ fn end(pid: u32) {
 
 /// Ends the recording that this process makes; the program goes on.
 fn end_recording() {
-    let all = RunningSession::all().unwrap_or_default();
-    if let Some(own) = all.iter().find(|running| running.status.recorder == std::process::id()) {
+    if let Some(own) = own_session() {
         // The recorder tells how it ended.
         let _ = own.ask(ControlRequest::End);
     }

@@ -1,6 +1,7 @@
 //! The thread that reads a recording in progress and makes pictures of it, so that nobody who shows
 //! them ever waits: neither for the recorder nor for names of functions.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,10 +26,19 @@ const POLL: Duration = Duration::from_millis(20);
 /// processor at most.
 const INTERVAL_PER_PICTURE: u32 = 5;
 
+/// The number of pictures in a row that may fail.
+const FAILURES_MAX: u32 = 5;
+
+/// The longest time without a look at the recorder, which may have ended.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// A message to those who show pictures.
 #[derive(Debug)]
 pub(super) enum News {
     Picture(Box<Picture>),
+    /// There are no newer figures, for this reason, though the program runs.
+    #[cfg_attr(not(feature = "terminal"), expect(dead_code, reason = "only the terminal shows the reason"))]
+    Stalled(String),
     /// No more pictures come of the program, except of its last state. With the last picture of a
     /// program that was started for this.
     #[cfg_attr(not(feature = "terminal"), expect(dead_code, reason = "only the terminal shows the reason"))]
@@ -72,7 +82,8 @@ impl OwnRecording {
 }
 
 /// Makes pictures, at most one in each `interval`, until the recording ends; then answers further
-/// questions about its last state. Ends as soon as nobody asks any more or `tell` returns false.
+/// questions about its last state. A recorder that does not answer is asked again. Ends as soon as
+/// nobody asks any more or `tell` returns false.
 pub(super) fn watch(
     watched: Watched,
     symbols: &Symbols,
@@ -80,65 +91,72 @@ pub(super) fn watch(
     (questions, interval): (&Receiver<LiveQuestion>, Duration),
     mut tell: impl FnMut(News) -> bool,
 ) {
-    let mut painter = Painter::new(symbols, Arc::new(symbolizer(&symbols.files)));
-    let mut source = match &watched {
-        Watched::Other(_) => None,
-        Watched::Own(own) => own.wait().map(LiveRecording::of),
-    };
-    let own = match watched {
-        Watched::Other(session) => {
-            source = Some(LiveRecording::of(session));
-            None
+    let painter = Painter::new(symbols, Arc::new(symbolizer(&symbols.files)));
+    let mut artist = Artist { painter, failures: 0 };
+    let (own, mut source) = match watched {
+        Watched::Other(session) => (None, Some(LiveRecording::of(session))),
+        Watched::Own(own) => {
+            let session = own.wait();
+            (Some(own), session.map(LiveRecording::of))
         }
-        Watched::Own(own) => Some(own),
     };
     let mut last = Surroundings::default();
     let ended = loop {
         let Some(live) = &mut source else { break "the program has ended".to_owned() };
         let start = Instant::now();
-        last = match live.refresh() {
-            Ok(figures) => Surroundings {
-                pid: figures.status.command,
-                processes: figures.status.processes,
-                is_on: figures.status.is_on,
-                sites: figures.sites,
-                sites_left_out: figures.sites_left_out,
-                copy_time: figures.copy_time,
-            },
+        let until = match live.refresh() {
+            Ok(figures) => {
+                last = Surroundings::of(&figures);
+                if !artist.show(live.bytes(), &last, &question, &mut tell) {
+                    return;
+                }
+                let needed = (start.elapsed() * INTERVAL_PER_PICTURE).max(figures.next_copy.min(WAIT_MAX));
+                start + interval.max(needed)
+            }
             Err(error) if live.bytes().is_empty() && own.is_none() => {
                 tell(News::Failed(failure(error)));
                 return;
             }
+            Err(LiveError::Unanswered { recorder, source }) if may_answer(&source, own.as_ref()) => {
+                // On a loaded machine it may be late.
+                if !tell(News::Stalled(format!("the recorder (process {recorder}) does not answer"))) {
+                    return;
+                }
+                Instant::now() + interval
+            }
             Err(LiveError::Ended { .. } | LiveError::Unanswered { .. }) => break end_of(live, own.is_some()),
             Err(error) => break error.to_string(),
         };
-        let picture = |painter: &mut Painter<'_>, question: &LiveQuestion| {
-            opened(live.bytes()).and_then(|recording| painter.picture(&recording, &last, question))
-        };
-        if !told(picture(&mut painter, &question), &mut tell) {
-            return;
-        }
-        let until = start + interval.max(start.elapsed() * INTERVAL_PER_PICTURE);
         loop {
             match questions.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(next) => question = next,
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if !told(picture(&mut painter, &question), &mut tell) {
+            if !artist.show(live.bytes(), &last, &question, &mut tell) {
                 return;
             }
         }
     };
     let bytes = source.as_ref().map_or(&[][..], LiveRecording::bytes);
+    if let Some(own) = own.as_ref().filter(|own| !own.is_over()) {
+        // The program runs, and its last figures come when it has ended.
+        if !tell(News::Stalled(ended.clone())) {
+            return;
+        }
+        let show = |question: &LiveQuestion| artist.show(bytes, &last, question, &mut tell);
+        if !wait_for_end(own, questions, &mut question, show) {
+            return;
+        }
+    }
     let state = LastState { own, bytes, last };
-    let final_picture = state.own.is_some().then(|| state.picture(&mut painter, &question));
+    let final_picture = state.own.is_some().then(|| state.picture(&mut artist.painter, &question));
     if !tell(News::Ended(ended, final_picture.and_then(Result::ok).map(Box::new))) {
         return;
     }
     while let Ok(next) = questions.recv() {
         // Without a last state, what is shown stays.
-        if let Ok(picture) = state.picture(&mut painter, &next)
+        if let Ok(picture) = state.picture(&mut artist.painter, &next)
             && !tell(News::Picture(Box::new(picture)))
         {
             return;
@@ -146,13 +164,67 @@ pub(super) fn watch(
     }
 }
 
-/// Tells about a picture. Returns false if nobody listens, or there is none.
-fn told(picture: Result<Picture>, tell: &mut impl FnMut(News) -> bool) -> bool {
-    match picture {
-        Ok(picture) => tell(News::Picture(Box::new(picture))),
-        Err(failure) => {
-            tell(News::Failed(failure));
-            false
+/// Answers questions until the program has ended. Returns false if nobody asks any more, or `show`
+/// returns false.
+fn wait_for_end(
+    own: &OwnRecording,
+    questions: &Receiver<LiveQuestion>,
+    question: &mut LiveQuestion,
+    mut show: impl FnMut(&LiveQuestion) -> bool,
+) -> bool {
+    while !own.is_over() {
+        match questions.recv_timeout(POLL) {
+            Ok(next) => *question = next,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+        if !show(question) {
+            return false;
+        }
+    }
+    true
+}
+
+/// True if a recorder that has not answered may answer the next time.
+fn may_answer(reason: &std::io::Error, own: Option<&OwnRecording>) -> bool {
+    let is_other_version = matches!(reason.kind(), ErrorKind::InvalidData | ErrorKind::Unsupported);
+    !is_other_version && !own.is_some_and(OwnRecording::is_over)
+}
+
+/// Makes the pictures of a program that runs.
+struct Artist<'s> {
+    painter: Painter<'s>,
+    /// The number of pictures that failed since the last one that did not.
+    failures: u32,
+}
+
+impl Artist<'_> {
+    /// Tells about a picture of these bytes; none if there are no bytes yet. Returns false if
+    /// nobody listens, or pictures fail again and again.
+    fn show(
+        &mut self,
+        bytes: &[u8],
+        last: &Surroundings,
+        question: &LiveQuestion,
+        tell: &mut impl FnMut(News) -> bool,
+    ) -> bool {
+        if bytes.is_empty() {
+            return true;
+        }
+        match opened(bytes).and_then(|recording| self.painter.picture(&recording, last, question)) {
+            Ok(picture) => {
+                self.failures = 0;
+                tell(News::Picture(Box::new(picture)))
+            }
+            // The next one may succeed.
+            Err(_) if self.failures < FAILURES_MAX => {
+                self.failures += 1;
+                tell(News::Stalled("no picture could be made of the latest figures".to_owned()))
+            }
+            Err(failure) => {
+                tell(News::Failed(failure));
+                false
+            }
         }
     }
 }
@@ -166,12 +238,10 @@ struct LastState<'b> {
 }
 
 impl LastState<'_> {
-    /// Makes a picture of the finished file if it is our own, else of the last answer.
+    /// Makes a picture of the finished file if it is our own, else of the last answer. Our own
+    /// must be over.
     fn picture(&self, painter: &mut Painter<'_>, question: &LiveQuestion) -> Result<Picture> {
         let Some(own) = &self.own else { return painter.picture(&opened(self.bytes)?, &self.last, question) };
-        while !own.is_over() {
-            thread::sleep(POLL);
-        }
         let input = Input::map(&own.path)?;
         let recording = input.recording()?;
         let pid = recording.images().first().map_or(self.last.pid, |image| image.pid);

@@ -104,6 +104,9 @@ fn every_state_says_what_it_is() {
     assert_eq!(drawn(&mut empty, 80, 24, true).0[6], "nothing has been allocated yet");
     empty.key(LiveKey::Char('g'));
     assert_eq!(drawn(&mut empty, 80, 24, true).0[6], "…");
+    let mut early = LiveState::new(By::Function, true);
+    early.stall("cannot read `a.hl`".to_owned());
+    assert_eq!(drawn(&mut early, 80, 24, true).0[0], "cannot read `a.hl`");
     let mut state = state();
     let last_line = |state: &mut LiveState| drawn(state, 80, 24, true).0[23].clone();
     state.key(LiveKey::Char('/'));
@@ -117,11 +120,37 @@ fn every_state_says_what_it_is() {
     state.key(LiveKey::Escape);
     state.key(LiveKey::Char('p'));
     assert!(drawn(&mut state, 80, 24, true).0[1].starts_with("PAUSED"));
+    state.key(LiveKey::Char('p'));
+    state.stall("the recorder (process 7) does not answer".to_owned());
+    let same = picture(&state);
+    state.take(same);
+    assert_eq!(last_line(&mut state), "the recorder (process 7) does not answer: these figures are old");
+    let newer = Picture { time: Time(13_000_000_000), ..picture(&state) };
+    state.take(newer);
+    assert!(last_line(&mut state).starts_with("Enter callers"));
     state.end("process 4711 has ended".to_owned());
     assert_eq!(last_line(&mut state), "process 4711 has ended: these are its last figures. q leaves");
     state.key(LiveKey::Char('?'));
     let (lines, _) = drawn(&mut state, 80, 24, true);
     assert!(lines[0].contains("select a row") && lines[14].starts_with("temporary"), "{lines:#?}");
+}
+
+/// A function may have stacks of its own that are summed up with others, or none at all.
+#[test]
+fn callers_that_are_not_shown_are_explained() {
+    let explained = |allocations, sites_left_out| {
+        let mut state = LiveState::new(By::Function, true);
+        let mut table = picture(&state);
+        table.rows[0].allocations = allocations;
+        state.take(table);
+        state.key(LiveKey::Enter);
+        let callers = Picture { rows: Vec::new(), sites_left_out, ..picture(&state) };
+        state.take(callers);
+        drawn(&mut state, 80, 24, true).0[6].clone()
+    };
+    assert_eq!(explained(200, 0), "it has no callers: Backspace goes back");
+    assert_eq!(explained(200, 7), "its callers are not known: its stacks are among the small ones in one row");
+    assert_eq!(explained(0, 7), "it allocates nothing itself: Backspace goes back");
 }
 
 #[test]
