@@ -44,12 +44,17 @@ impl<'r, 'a> Labels<'r, 'a> {
         symbols: &Symbols,
         symbolizer: Arc<Symbolizer>,
     ) -> Labels<'r, 'a> {
+        let names = Names::new(recording, symbolizer).with_declared(config::declared(&symbols.wrapper));
+        Labels::with_names(recording, symbols, names)
+    }
+
+    /// Creates labels with names of which some may have been looked up already.
+    pub(crate) fn with_names(recording: &'r Recording<'a>, symbols: &Symbols, names: Names<'r, 'a>) -> Labels<'r, 'a> {
         let directory = recording.session().map(|session| String::from_utf8_lossy(&session.directory));
         let mut directory = directory.map(Cow::into_owned).unwrap_or_default();
         if !directory.ends_with('/') {
             directory.push('/');
         }
-        let names = Names::new(recording, symbolizer).with_declared(config::declared(&symbols.wrapper));
         Labels {
             names,
             recording,

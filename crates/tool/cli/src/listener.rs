@@ -47,7 +47,8 @@ mod work {
     /// Runs a part of a verb, and listens to it. `None` if it was cancelled.
     ///
     /// A verb that is cancelled unwinds from where it reports its progress, with all that it has
-    /// made so far. It shares nothing with other verbs, so nobody sees what it leaves halfway.
+    /// made so far. What it borrowed from the session is dropped, so nobody sees what it leaves
+    /// halfway.
     pub(crate) fn listen<R>(to: &Work, run: impl FnOnce() -> R) -> Option<R> {
         let before = WORK.replace(Some(to.clone()));
         let result = catch_unwind(AssertUnwindSafe(run));

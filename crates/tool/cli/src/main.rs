@@ -21,6 +21,7 @@ mod host;
 mod import_format;
 mod input;
 mod json;
+mod kept;
 mod label;
 mod launch;
 mod listener;

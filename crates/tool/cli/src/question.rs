@@ -4,8 +4,11 @@ mod rebuilt;
 mod unmatched;
 pub(crate) mod words;
 
+use std::sync::Arc;
+
 use heapledger_analysis::{
-    self as analysis, Filter, LifetimeCondition, Metric, Moment, Names, Profile, Selection, SiteTotals, SlopSource,
+    self as analysis, Filter, LifetimeCondition, Metric, Moment, Names, Profile, Selection, SiteSet, SiteTable,
+    SiteTotals, SlopSource,
 };
 use heapledger_recording::{ChunkKind, Counts, Recording, Time};
 
@@ -15,6 +18,7 @@ use crate::args::Symbols;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::input::Input;
+use crate::kept::{Lent, lend};
 use crate::label::Labels;
 use crate::progress::Progress;
 
@@ -28,6 +32,18 @@ pub(crate) struct Question<'r, 'a> {
     pub(crate) metric: Metric,
     /// The source of the slop, if that is the metric and the recording has one.
     pub(crate) slop_source: Option<SlopSource>,
+    /// The data that the session of a page keeps of the recording, if they answer this question.
+    lent: Option<Lent>,
+    /// The sites that were found in it.
+    kept_sites: Option<(Arc<SiteTable>, SiteSet)>,
+}
+
+impl Drop for Question<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(lent) = &mut self.lent {
+            lent.give_back(&mut self.labels.names);
+        }
+    }
 }
 
 impl<'r, 'a> Question<'r, 'a> {
@@ -55,10 +71,14 @@ impl<'r, 'a> Question<'r, 'a> {
         selection.counts_slop = metric == Metric::Slop;
         let images = selection.filter.images(recording).ok().filter(|_| selection.counts_slop);
         let slop_source = images.and_then(|images| SlopSource::of(recording, &images).ok());
-        let mut labels = Labels::new(recording, symbols);
+        let mut lent = lend(input, symbols, &selection);
+        let mut labels = match lent.as_mut().and_then(Lent::take_names) {
+            Some(known) => Labels::with_names(recording, symbols, known.of(recording)),
+            None => Labels::new(recording, symbols),
+        };
         labels.counts_mappings = input.counts_mappings();
         warn_of_rebuilt(recording, &labels.names);
-        Question { input, recording, labels, selection, metric, slop_source }
+        Question { input, recording, labels, selection, metric, slop_source, lent, kept_sites: None }
     }
 
     /// Fails if the recording has no allocation at all: an empty table would say less.
@@ -89,8 +109,35 @@ impl<'r, 'a> Question<'r, 'a> {
         Ok(profile)
     }
 
+    /// Returns the profile of sums alone if the sites are [kept](Question::kept_sites), for answers
+    /// that need no more; otherwise the [profile](Question::profile). Fails if the filter fits no
+    /// block.
+    pub(crate) fn sums(&mut self) -> Result<Profile> {
+        let Some((table, set)) = self.find_kept_sites() else { return self.profile() };
+        let profile = table.sums(&set, self.selection.moment);
+        self.kept_sites = Some((table, set));
+        self.input.warn_of(&profile.damage);
+        self.expect_match(profile.whole.is_nothing())?;
+        Ok(profile)
+    }
+
+    /// Returns the sites, of which the [sums](Question::sums) are, if a session keeps them.
+    pub(crate) fn kept_sites(&self) -> Option<(Arc<SiteTable>, SiteSet)> {
+        self.kept_sites.clone()
+    }
+
+    fn find_kept_sites(&mut self) -> Option<(Arc<SiteTable>, SiteSet)> {
+        let found = self.lent.as_mut()?.sites(&mut self.labels.names, &self.selection)?;
+        found.0.knows(self.selection.moment).then_some(found)
+    }
+
     /// Returns the amount that every site holds, even if the filter fits no block.
     pub(crate) fn profile_or_nothing(&mut self) -> Result<Profile> {
+        if let Some((table, set)) = self.find_kept_sites() {
+            let profile = table.profile(&set, self.selection.moment);
+            self.input.warn_of(&profile.damage);
+            return Ok(profile);
+        }
         let profile = self.answer(|names, selection, progress| Profile::load(names, selection, progress))?;
         self.input.warn_of(&profile.damage);
         Ok(profile)

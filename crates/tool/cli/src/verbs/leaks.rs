@@ -42,8 +42,13 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
         Rows::Sites(by, depth) => (by, depth),
         Rows::Events(by) => return by_events(arguments, &mut question, by, out),
     };
-    let mut profile = question.profile()?;
-    let suppressed = suppressions.apply(&mut profile, &mut question.labels.names);
+    // Suppressions and kinds of mappings are found in the sites.
+    let needs_sites = !arguments.suppressions.is_empty() || input.counts_mappings() || arguments.input.form().is_none();
+    let mut profile = if needs_sites { question.profile() } else { question.sums() }?;
+    let suppressed = match needs_sites {
+        true => suppressions.apply(&mut profile, &mut question.labels.names),
+        false => Amount::default(),
+    };
     let apart = match input.counts_mappings() && question.selection.filter.heaps.is_empty() {
         true => apart::take(&mut profile, &question.labels.names),
         false => Vec::new(),

@@ -22,8 +22,14 @@ pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) 
     let input = arguments.input.find_as(arguments.what.counts_mappings(), out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
-    let profile = question.profile()?;
-    let found = relations(&profile, &mut question.labels.names, &arguments.of, relation, metric);
+    let profile = question.sums()?;
+    let found = match question.kept_sites() {
+        Some((table, set)) => {
+            let (of, moment) = ((&arguments.of, relation), question.selection.moment);
+            table.relations(&question.labels.names, &set, moment, of, metric)
+        }
+        None => relations(&profile, &mut question.labels.names, &arguments.of, relation, metric),
+    };
     if found.functions.is_empty() {
         question.selection.filter.functions.push(arguments.of.clone());
         question.expect_match(true)?;

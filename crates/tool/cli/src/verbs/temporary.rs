@@ -41,6 +41,7 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
         }
     };
     let profile = match &arguments.within {
+        None if arguments.input.form().is_some() => question.sums()?,
         None => question.profile()?,
         Some(within) => question.profile_within(within)?,
     };

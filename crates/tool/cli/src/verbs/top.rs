@@ -23,9 +23,10 @@ pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
             return parts::print(&question, &parts, rows, out);
         }
     };
-    let profile = question.profile()?;
+    let form = arguments.input.form();
+    let profile = if form.is_some() { question.sums() } else { question.profile() }?;
     let listing = Listing { name, by, depth, rows };
-    if let Some(form) = arguments.input.form() {
+    if let Some(form) = form {
         return listing.print_document(&mut question, &profile, form, out);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;

@@ -18,9 +18,10 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let levels = Levels::new(&arguments.by)?;
-    let profile = levels.profile(&mut question)?;
     let direction = if arguments.bottom_up { Direction::BottomUp } else { Direction::TopDown };
-    let tree = CallTree::new(&profile, &mut question.labels.names, &levels.layers, direction, metric);
+    let form = arguments.input.form();
+    let least = form.map(|_| arguments.threshold / 100.0);
+    let (profile, tree) = levels.tree(&mut question, direction, least)?;
     let mut limits = Limits {
         depth: arguments.depth.map_or(usize::MAX, |depth| depth as usize),
         least: arguments.threshold / 100.0,
@@ -28,7 +29,7 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
         shown: None,
     };
     limits.keep_rows(arguments.rows, &tree, metric);
-    if let Some(form) = arguments.input.form() {
+    if let Some(form) = form {
         return out.document(&json(&question, &profile, &tree, &limits, levels.shape(arguments.bottom_up)), form);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;

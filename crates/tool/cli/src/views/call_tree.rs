@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
-use heapledger_analysis::{Amount, CallId, CallTree, Frame, Layer, Metric, PartBy, PartSplit, Profile, RankBy};
+use heapledger_analysis::{
+    Amount, CallId, CallTree, Direction, Frame, Layer, Metric, PartBy, PartSplit, Profile, RankBy,
+};
 use serde::Serialize;
 
 use crate::args::{By, Rows};
@@ -57,6 +59,27 @@ impl Levels {
     /// Returns the shape of a tree with these levels.
     pub(crate) fn shape(&self, is_bottom_up: bool) -> TreeShape {
         TreeShape { is_bottom_up, by: self.names.clone() }
+    }
+
+    /// Returns the tree with these levels, and the profile that it is of. With `least`, calls may
+    /// be missing in it that have less than this share of the whole, and the profile's sites.
+    pub(crate) fn tree(
+        &self,
+        question: &mut Question<'_, '_>,
+        direction: Direction,
+        least: Option<f64>,
+    ) -> Result<(Profile, CallTree)> {
+        let is_of_stacks = self.layers == [Layer::Stack] && direction == Direction::TopDown;
+        let least = least.filter(|_| is_of_stacks);
+        let mut profile = if least.is_some() { question.sums()? } else { self.profile(question)? };
+        if let (Some((table, set)), Some(least)) = (question.kept_sites(), least) {
+            if let Some(tree) = table.call_tree(&set, question.selection.moment, question.metric, least) {
+                return Ok((profile, tree));
+            }
+            profile = self.profile(question)?;
+        }
+        let tree = CallTree::new(&profile, &mut question.labels.names, &self.layers, direction, question.metric);
+        Ok((profile, tree))
     }
 
     /// Returns the amount that every site holds. If one of the levels is of parts, sites are

@@ -35,13 +35,26 @@ impl Listing {
         out.document(&self.document(question, profile), form)
     }
 
-    /// Returns the document that `--json` prints.
+    /// Returns the document that `--json` prints. The profile may be the question's
+    /// [sums](Question::sums) alone.
     pub(crate) fn document(self, question: &mut Question<'_, '_>, profile: &Profile) -> TableJson<RankJson> {
-        let ranks = rank(profile, &mut question.labels.names, self.by, question.metric);
-        let mut table = TableJson::new(self.name, question, &profile.whole, &profile.left_out, ranks.len());
+        let most = limit(self.rows);
+        let (mut ranks, groups) = match question.kept_sites() {
+            Some((table, set)) => {
+                let (by, moment) = ((self.by, question.metric), question.selection.moment);
+                let found = table.rank(&mut question.labels.names, &set, moment, by, most);
+                (found.ranks, found.groups)
+            }
+            None => {
+                let ranks = rank(profile, &mut question.labels.names, self.by, question.metric);
+                let groups = ranks.len();
+                (ranks, groups)
+            }
+        };
+        ranks.truncate(most);
+        let mut table = TableJson::new(self.name, question, &profile.whole, &profile.left_out, groups);
         table.allocated(profile.allocated);
-        let shown = &ranks[..ranks.len().min(limit(self.rows))];
-        table.rows = shown.iter().map(|rank| RankJson::new(question, profile, rank)).collect();
+        table.rows = ranks.iter().map(|rank| RankJson::new(question, profile, rank)).collect();
         table
     }
 

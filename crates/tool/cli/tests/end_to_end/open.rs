@@ -184,6 +184,16 @@ fn answers_are_those_of_the_verbs() {
         assert_same(&served, &recording.path, verb, words, more, options);
         left.retain(|other| other != verb);
     }
+    // The data that earlier questions read are kept, in any order of the questions.
+    let kept = served.session()["memory"]["bytes"].as_u64().unwrap();
+    assert!(kept > 0, "nothing is kept");
+    for &(verb, words, more, options) in KEPT_QUESTIONS.iter().rev() {
+        assert_same(&served, &recording.path, verb, words, more, options);
+    }
+    let fresh = Served::start(&[&recording.path]);
+    for &(verb, words, more, options) in KEPT_QUESTIONS {
+        assert_same(&fresh, &recording.path, verb, words, more, options);
+    }
     // A file at two moments, as two files.
     let got = served.ask("api/ask/diff?file=0@1ms&file=0@end");
     let [before, after] = ["1ms", "end"].map(|when| format!("{}@{when}", recording.path.display()));
@@ -196,6 +206,72 @@ fn answers_are_those_of_the_verbs() {
     let memory = served.session()["memory"].clone();
     let [bytes, bound] = ["bytes", "bound"].map(|name| memory[name].as_u64().unwrap());
     assert!(0 < bytes && bytes < bound, "{memory}");
+}
+
+/// A verb, its words that are no options, the same in a query, and its options.
+type Ask<'q> = (&'q str, &'q [&'q str], &'q str, &'q [&'q str]);
+
+/// Questions that are answered from the sites and names that a session keeps.
+const KEPT_QUESTIONS: &[Ask<'_>] = &[
+    ("top", &[], "", &["--at=peak"]),
+    ("top", &[], "", &["--by=owner", "--total", "--metric=blocks", "--rows=3"]),
+    ("top", &[], "", &["--by=function", "--at=peak", "--rows=0"]),
+    ("top", &[], "", &["--by=type", "--total", "--rows=0"]),
+    ("top", &[], "", &["--by=line", "--total", "--rows=0", "--full-names"]),
+    ("top", &[], "", &["--by=file", "--total", "--process=mix"]),
+    ("top", &[], "", &["--by=module", "--at=peak", "--allocated-by=mix*"]),
+    ("top", &[], "", &["--function=nobody_is_called_so", "--total"]),
+    ("top", &[], "", &["--process=nobody_is_called_so"]),
+    ("top", &[], "", &["--total", "--wrapper=mix_step"]),
+    ("tree", &[], "", &["--threshold=0", "--at=peak"]),
+    ("tree", &[], "", &["--by=type,stack", "--bottom-up", "--total"]),
+    ("leaks", &[], "", &["--by=owner", "--rows=0"]),
+    ("temporary", &[], "", &["--rows=0"]),
+    ("temporary", &[], "", &["--by=owner"]),
+    ("types", &[], "", &["--total", "--by=container"]),
+    ("types", &[], "", &["--stacks", "--at=peak"]),
+    ("callers", &["mix_step"], "&of=mix_step", &["--at=peak", "--metric=blocks"]),
+    ("callers", &["/./"], "&of=/./", &["--total"]),
+    ("callees", &["main"], "&of=main", &["--total", "--not-function=mix_end"]),
+    ("callees", &["nobody"], "&of=nobody", &["--total"]),
+];
+
+/// Asks the server for the same sites several times at once, and of one file after another at the
+/// same path: each answer is that of the verb about the file that is there.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn what_is_kept_is_of_the_file_that_is_there() {
+    let scratch = Scratch::new();
+    let (_, first) = Job::fixture("mix", "2000").recorded(&scratch);
+    let (_, second) = Job::fixture("questions", "").recorded(&scratch);
+    let path = scratch.file("changing.hl");
+    fs::copy(&first.path, &path).unwrap();
+    let served = Served::start(&[&path]);
+    std::thread::scope(|scope| {
+        for by in ["owner", "function", "site", "type"] {
+            let (served, path) = (&served, &path);
+            scope.spawn(move || {
+                for options in [["--total", &*format!("--by={by}")], ["--at=peak", &format!("--by={by}")]] {
+                    assert_same(served, path, "top", &[], "", &options);
+                }
+            });
+        }
+    });
+    let kept = || served.session()["memory"]["bytes"].as_u64().unwrap();
+    let before = kept();
+    fs::copy(&second.path, scratch.file("next.hl")).unwrap();
+    fs::rename(scratch.file("next.hl"), &path).unwrap();
+    // This verb keeps nothing itself.
+    assert_same(&served, &path, "info", &[], "", &[]);
+    let info = served.ask("api/ask/info?file=0").body.len() as u64;
+    let after = kept();
+    assert!(after < before + info, "{before} and then {after} bytes are kept");
+    for by in ["owner", "function", "site"] {
+        assert_same(&served, &path, "top", &[], "", &["--total", &format!("--by={by}")]);
+    }
+    assert!(kept() > after);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(served.ask("api/ask/top?file=0&by=module").status, 404);
 }
 
 /// Reads columns as the page does.

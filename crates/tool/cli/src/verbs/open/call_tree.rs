@@ -1,11 +1,14 @@
 //! The call tree that the page draws.
 
+mod kept;
+
 use std::collections::HashMap;
 use std::io;
 
-use heapledger_analysis::{Amount, CallId, CallTree, Direction, FunctionId, Metric, Moment, Profile};
+use heapledger_analysis::{Amount, CallId, CallTree, Direction, FunctionId, Layer, Metric, Moment, Profile};
 use heapledger_viewer::{ColumnFrame, ColumnTree, MetricColumn};
 
+use self::kept::CutBy;
 use crate::args::Tree;
 use crate::error::Result;
 use crate::label::Labels;
@@ -26,8 +29,13 @@ pub(super) fn columns(arguments: &Tree) -> Result<ColumnTree> {
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let levels = Levels::new(&arguments.by)?;
-    let profile = levels.profile(&mut question)?;
     let direction = if arguments.bottom_up { Direction::BottomUp } else { Direction::TopDown };
+    let is_of_stacks = direction == Direction::TopDown && levels.layers == [Layer::Stack] && arguments.rows == 0;
+    let profile = if is_of_stacks { question.sums()? } else { levels.profile(&mut question)? };
+    if let Some((table, set)) = question.kept_sites() {
+        let cut = CutBy { depth: arguments.depth, least: arguments.threshold / 100.0 };
+        return Ok(kept::columns(&table, &set, &question, cut));
+    }
     let tree = tree(&profile, &mut question, &levels, direction);
     let mut limits = Limits {
         depth: arguments.depth.map_or(usize::MAX, |depth| depth as usize),

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use heapledger_recording::Recording;
 use heapledger_viewer::{Answer, AnswerError, ColumnTree, FileState, Memory, Question, Work};
@@ -22,6 +23,7 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::input::Input;
 use crate::json::document::{self, Document, Form};
+use crate::kept::{Kept, keep};
 use crate::listener::listen;
 use crate::output::Output;
 use crate::verbs;
@@ -76,7 +78,7 @@ struct ProcessJson {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct MemoryJson {
-    /// The size of the answers that are kept.
+    /// The size of the answers that are kept, and of the sites and names of recordings.
     bytes: u64,
     /// The maximum of `bytes`.
     bound: u64,
@@ -84,12 +86,22 @@ struct MemoryJson {
     resident: u64,
 }
 
-/// The files of a session. They are found out about once, and read anew for each question.
+/// The verbs for which the sites and the names of a recording are kept between questions.
+const KEEPING_VERBS: [&str; 7] = ["top", "tree", "leaks", "temporary", "callers", "callees", "types"];
+/// The maximum of the memory that they take, in bytes. A recording of 380,000 sites takes some 200
+/// MB.
+const KEPT_BYTES_MAX: u64 = 1 << 30;
+
+/// The files of a session. They are found out about once, and mapped anew for each question.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// The files as they were named, which is how answers name them.
     paths: Vec<PathBuf>,
     about: Vec<FileJson>,
+    /// The data that are kept about each file.
+    kept: Vec<Arc<Kept>>,
+    /// The numbers of the files, the one that was asked about last at the end.
+    latest: Mutex<Vec<usize>>,
     /// The options with files of symbols that the user gave.
     symbols: Vec<(&'static str, OsString)>,
 }
@@ -98,7 +110,9 @@ impl Session {
     /// Finds out about files.
     pub(super) fn new(paths: Vec<PathBuf>, symbols: Vec<(&'static str, OsString)>) -> Result<Session> {
         let about = paths.iter().enumerate().map(|(id, path)| about(id, path)).collect::<Result<_>>()?;
-        Ok(Session { paths, about, symbols })
+        let kept = paths.iter().map(|path| Arc::new(Kept::new(path))).collect();
+        let latest = Mutex::new((0..paths.len()).collect());
+        Ok(Session { paths, about, kept, latest, symbols })
     }
 
     /// Returns the names of the files.
@@ -122,7 +136,9 @@ impl Session {
         for (file, path) in files.iter_mut().zip(&self.paths) {
             file.bytes = path.metadata().map_or(0, |metadata| metadata.len());
         }
-        let memory = MemoryJson { bytes: memory.bytes, bound: memory.bound, resident: memory.resident };
+        let kept: u64 = self.kept.iter().map(|kept| kept.bytes()).sum();
+        let (bytes, bound) = (memory.bytes + kept, memory.bound + KEPT_BYTES_MAX);
+        let memory = MemoryJson { bytes, bound, resident: memory.resident };
         OpenJson { heapledger: env!("CARGO_PKG_VERSION"), address, files, memory }
     }
 
@@ -156,12 +172,43 @@ impl Session {
         })
     }
 
+    /// Runs a verb with what is kept of its file, and keeps what it reads.
+    fn keeping<R>(&self, question: &Question, run: impl FnOnce() -> Result<R>) -> Result<R> {
+        let mut files = question.values(FILE).filter_map(|text| Some(file_number(text).ok()?.0));
+        let (Some(number), None) = (files.next(), files.next()) else { return run() };
+        let Some(kept) = self.kept.get(number).filter(|_| KEEPING_VERBS.contains(&&*question.verb)) else {
+            return run();
+        };
+        kept.expect(file_state(&self.paths[number]).as_deref());
+        let answer = keep(kept, run);
+        // The file that was read may already have been another one.
+        kept.expect(file_state(&self.paths[number]).as_deref());
+        self.bound_kept(number);
+        answer
+    }
+
+    /// Drops what is kept of the files that were not asked about for the longest time, until the
+    /// rest is within its bound.
+    fn bound_kept(&self, latest: usize) {
+        let mut order = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        order.retain(|&other| other != latest);
+        order.push(latest);
+        let mut bytes: u64 = self.kept.iter().map(|kept| kept.bytes()).sum();
+        for &number in order.iter() {
+            if bytes <= KEPT_BYTES_MAX {
+                break;
+            }
+            bytes -= self.kept[number].bytes().min(bytes);
+            self.kept[number].forget();
+        }
+    }
+
     fn ask(&self, question: &Question) -> Result<Vec<u8>> {
         let verb = self.verb(question)?;
         let answer = Buffer::default();
         let mut out = Output::into(answer.clone());
         // The status says what the answer says, too.
-        verbs::answer(&verb, &mut out)?;
+        self.keeping(question, || verbs::answer(&verb, &mut out))?;
         drop(out);
         Ok(answer.0.take())
     }
@@ -173,7 +220,7 @@ impl Session {
             question.options.push(("threshold".into(), "0".into()));
         }
         match self.verb(&question)? {
-            Verb::Tree(arguments) => call_tree::columns(&arguments),
+            Verb::Tree(arguments) => self.keeping(&question, || call_tree::columns(&arguments)),
             _ => Err(refused("only a tree has columns")),
         }
     }
@@ -188,12 +235,12 @@ impl Answer for Session {
     }
 
     fn files(&self) -> Vec<FileState> {
-        let state = |path: &PathBuf| {
-            let file = path.metadata().ok()?;
-            let (seconds, nanoseconds) = (file.mtime(), file.mtime_nsec());
-            Some(format!("{}:{} {} {seconds}.{nanoseconds}", file.dev(), file.ino(), file.len()))
+        let state = |(path, kept): (&PathBuf, &Arc<Kept>)| {
+            let state = file_state(path);
+            kept.expect(state.as_deref());
+            FileState(state)
         };
-        self.paths.iter().map(|path| FileState(state(path))).collect()
+        self.paths.iter().zip(&self.kept).map(state).collect()
     }
 
     fn ask(&self, question: &Question, work: &Work) -> std::result::Result<Vec<u8>, AnswerError> {
@@ -203,6 +250,13 @@ impl Answer for Session {
     fn columns(&self, question: &Question, work: &Work) -> std::result::Result<ColumnTree, AnswerError> {
         answered(work, || Session::columns(self, question))
     }
+}
+
+/// Returns the state of a file: equal as long as the file has not been changed or replaced.
+fn file_state(path: &Path) -> Option<String> {
+    let file = path.metadata().ok()?;
+    let (seconds, nanoseconds) = (file.mtime(), file.mtime_nsec());
+    Some(format!("{}:{} {} {seconds}.{nanoseconds}", file.dev(), file.ino(), file.len()))
 }
 
 /// Runs a verb, with its messages and its progress as those of the work.
