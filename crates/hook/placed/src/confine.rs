@@ -10,7 +10,7 @@ use heapledger_recorder::{attach, session};
 use heapledger_wire::event::code;
 
 use crate::call::Call;
-use crate::exec::with_guard;
+use crate::guard::with_guard;
 use crate::start::{heapledger_placed_starts, session_to_be_joined};
 
 const SECCOMP: usize = 317;

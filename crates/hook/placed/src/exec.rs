@@ -18,15 +18,17 @@ use heapledger_recorder::hook::processes::{self, Exec};
 use heapledger_recorder::session;
 
 use crate::call::Call;
+use crate::guard::with_guard;
 use crate::start::{heapledger_placed_starts, session_to_be_joined};
 use crate::{confine, mappings};
 
 /// The thunk to which the system call leads. It is not to be called otherwise.
 pub(crate) const THUNK: unsafe extern "C" fn() = thunk;
 
-/// Makes the system call whose number is in rax with the arguments that it X the registers that a system call changes, and no others; the stack may have any
-/// alignment, and the caller has left the red zone. Uses less than 512 bytes of it in a child of
-/// vfork(2).
+/// Makes the system call whose number is in rax with the arguments that it has there, and returns
+/// its result. Changes the registers that a system call changes, and no others; the stack may have
+/// any alignment, and the caller has left the red zone. Uses less than 512 bytes of it in a child
+/// of vfork(2) that executes a program.
 #[unsafe(naked)]
 unsafe extern "C" fn thunk() {
     naked_asm!(
@@ -204,13 +206,4 @@ unsafe fn exec(registers: &Call) -> isize {
         with_guard(|sp| processes::exec_failed(pid, sp));
     }
     error
-}
-
-/// Runs a function with an address in its frame, below which there is a word that does not change
-/// meanwhile, as a guard requires.
-#[inline(never)]
-pub(crate) fn with_guard(run: impl FnOnce(u64)) {
-    let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
-    run(&raw const words[1] as u64);
-    core::hint::black_box(&words);
 }

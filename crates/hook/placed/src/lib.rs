@@ -20,6 +20,8 @@ mod description;
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod exec;
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
+mod guard;
+#[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod later;
 #[cfg(all(placed, target_arch = "x86_64", target_os = "linux"))]
 mod mappings;

@@ -38,5 +38,6 @@ mod sampling;
 pub mod session;
 mod table;
 pub mod threads;
+mod turns;
 mod usable;
 pub mod verify;

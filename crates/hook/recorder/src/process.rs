@@ -19,7 +19,7 @@ use heapledger_wire::session::{IN_OTHER_NETWORK, ImageCounters, RequestKind, Ses
 
 use crate::block::ThreadBlock;
 use crate::connect::{self, Address, Granted, Refusal, RequestArguments};
-use crate::hook::mappings::Turns;
+use crate::turns::Turns;
 use crate::{addresses, rings, session, threads};
 
 /// The state that every process has of its own.

@@ -196,9 +196,9 @@ pub(crate) struct Parts {
     pub(crate) allocator: AllocatorKind,
 }
 
-/// Adds stubs for the system calls execve and execveat of a statically linked program, which lead to
-/// `exec`, and, `with_mappings`, for the calls that change mappings. Without room for them, or if
-/// the C library makes a call in another way, it is left alone.
+/// Adds stubs for the system calls of a statically linked program that execute another one or may
+/// enter a sandbox, and, `with_mappings`, for those that change mappings. They lead to `exec`.
+/// Without room for them, or if the C library makes a call in another way, it is left alone.
 pub(crate) fn add_exec(parts: &mut Parts, pid: u32, exec: u64, with_mappings: bool) {
     let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let Some(mut mappings) = Mappings::of(pid) else { return };
@@ -313,7 +313,7 @@ fn parts_of(mappings: &mut Mappings, modules: &[(Mapped, Allocators)], thunk: u6
 pub(crate) struct PlacedCode {
     /// The thunk to which redirected entries lead.
     pub(crate) thunk: u64,
-    /// The function that makes the system calls execve and execveat, and those that change mappings.
+    /// The function that makes the system calls which are redirected, such as execve.
     pub(crate) exec: u64,
     /// The function that the dynamic linker is to call when it has loaded modules.
     pub(crate) linker_event: u64,

@@ -8,7 +8,6 @@ mod calls;
 mod moves;
 
 pub use calls::make;
-pub(crate) use moves::Turns;
 
 use crate::accept::{Kind, is_paused};
 use crate::attach::enter;

@@ -3,7 +3,10 @@ extern crate std;
 use std::sync::mpsc;
 use std::thread;
 
-use heapledger_core::arch::nr;
+use core::sync::atomic::Ordering;
+
+use heapledger_core::arch::{self, nr};
+use heapledger_core::sys;
 
 use super::*;
 use crate::process;
