@@ -1,5 +1,6 @@
 // Looks at the page in Chromium, as people do: with answers of real recordings that are kept in
-// web/answers. The third file is of a program with scopes, tasks and heaps. `web/browser-test` runs this.
+// web/answers. The third file is of a program with scopes, tasks and heaps. `web/browser-test` runs
+// this.
 
 import assert from 'node:assert/strict';
 import {spawn} from 'node:child_process';

@@ -1,6 +1,6 @@
-// The answers of a page that was saved as one file. They are blocks in the page, compressed by gzip,
-// in base64. Nothing is fetched: a question that is not among them is answered from the call tree
-// if that has the figures, or else with the command that asks the recording.
+// The answers of a page that was saved as one file. They are blocks in the page, compressed by
+// gzip, in base64. Nothing is fetched: a question that is not among them is answered from the call
+// tree if that has the figures, or else with the command that asks the recording.
 
 import {readColumns, type Columns} from '../flame/columns';
 import type {Parameter} from '../state/address';

@@ -25,7 +25,7 @@ export function bytes(value: number, units: Units): string {
   const {step, names} = PREFIXES[units];
   let amount = Math.abs(value);
   let unit = 0;
-  // What would be rounded up to a whole unit is shown in that unit.
+  // An amount that would be rounded up to a whole unit is shown in that unit.
   while (amount >= (unit === 0 ? step : step - 0.05) && unit < names.length - 1) {
     amount /= step;
     unit += 1;

@@ -94,7 +94,7 @@ export const settingsOf = (parameters: readonly Parameter[]): Parameter[] =>
 
 /** A condition of the selection, for people. */
 export interface Chip {
-  /** What removing the chip removes. */
+  /** The parameters that go when the chip is removed. */
   parameters: readonly Parameter[];
   label: string;
 }

@@ -25,7 +25,7 @@ export const isComparison = (verb: string): boolean => verb === 'diff' || verb.e
 
 export interface Question {
   options: Parameter[];
-  /** What of the selection the verb cannot use, for people. */
+  /** The parts of the selection that the verb cannot use, for people. */
   unused: string[];
 }
 

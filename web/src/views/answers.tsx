@@ -33,12 +33,13 @@ function Other({verb}: {verb: string}) {
 export function AnswersView({label}: ViewProps) {
   const file = currentFile.value;
   const verbs = (file?.verbs ?? []).filter(isAskable);
-  const verb = setting('verb') ?? verbs[0];
+  const given = setting('verb');
+  const verb = given !== undefined && isAskable(given) ? given : verbs[0];
   const {options, unused} = optionsFor(verb ?? '', parameters.value);
   const isReady = verb !== undefined && (!isComparison(verb) || hasTwoSides(verb, options));
   const asked = useAsk<unknown>(verb ?? '', isReady ? options : undefined);
   if (verb === undefined) return <Nothing why={`No verb reads ${file?.name ?? 'this file'}.`} />;
-  const text = asked.value === undefined ? '' : JSON.stringify(asked.value, null, 2);
+  const text = !isReady || asked.value === undefined ? '' : JSON.stringify(asked.value, null, 2);
   const name = `${verb.replaceAll('/', '-')}.json`;
   return (
     <div class="fill">
@@ -51,12 +52,12 @@ export function AnswersView({label}: ViewProps) {
       </div>
       <Unused verb={verb} unused={unused} />
       {isReady ? null : <Nothing why={`${verb.replace('/', ' ')} compares two files.`} hint={<>Choose the other one above, or open both: <code>heapledger open BEFORE AFTER</code>.</>} />}
-      <Answered asked={asked} what={`Asking ${verb}`}>{() => !isReady ? null : (
+      {!isReady ? null : <Answered asked={asked} what={`Asking ${verb}`}>{() => (
         <>
           {text.length > SHOWN_MOST ? <p class="unused" role="note">The first {count(SHOWN_MOST)} of {count(text.length)} characters are shown.</p> : null}
           <pre class="answer" tabIndex={0} role="region" aria-label={`${label}: ${verb}`}>{text.slice(0, SHOWN_MOST)}</pre>
         </>
-      )}</Answered>
+      )}</Answered>}
     </div>
   );
 }

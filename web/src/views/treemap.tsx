@@ -1,5 +1,5 @@
-// The treemap: each row is a rectangle as large as its share. Painted on a canvas; the same rows are
-// a list beside it for keyboards and screen readers.
+// The treemap: each row is a rectangle as large as its share. Painted on a canvas; the same rows
+// are a list beside it for keyboards and screen readers.
 
 import {useSignal} from '@preact/signals';
 import {useEffect, useRef} from 'preact/hooks';

@@ -59,8 +59,8 @@ const RECORDED: [&str; 18] = [
 ];
 
 /// The verbs for files without events.
-const TOTALS: [&str; 12] =
-    ["summary", "top", "tree", "leaks", "temporary", "advise", "types", "callers", "callees", "diff", "flame", "info"];
+const TOTALS: [&str; 11] =
+    ["summary", "top", "tree", "leaks", "temporary", "types", "callers", "callees", "diff", "flame", "info"];
 
 /// The contents of a file, as far as verbs depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,17 @@ fn the_page_can_ask_all_verbs_that_read_files() {
     assert!(TOTALS.iter().all(|verb| RECORDED.contains(verb)));
 }
 
+/// These fail for each file of totals, so the first view of the page would begin with an error.
+#[test]
+fn what_needs_events_is_not_asked_without_them() {
+    for kind in [Kind::Aggregate, Kind::Profile, Kind::Dump] {
+        let verbs = Contents { kind, has_events: false }.verbs();
+        for verb in ["timeline", "sizes", "reallocations", "blocks", "growth", "advise", "rss"] {
+            assert!(!verbs.contains(&verb), "{verb} of {kind:?}");
+        }
+    }
+}
+
 #[test]
 fn each_verb_of_each_kind_is_one() {
     let mut root = Arguments::command();
