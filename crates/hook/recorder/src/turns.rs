@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::{arch, sandbox, sys};
 
-/// The turns of the threads of a process that [move ranges](crate::hook::mappings). Zeroes are those of a process in which nobody moves a
-/// range.
+/// The turns of the threads of a process that [move ranges](crate::hook::mappings). Zeroes are
+/// those of a process in which nobody moves a range.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Turns {

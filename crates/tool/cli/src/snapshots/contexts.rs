@@ -18,7 +18,7 @@ fn groups_that_the_program_declares() {
     assert_eq!(json("top FILE --json")["rows"][0].get("context"), None);
     let leaks = json("leaks FILE --json");
     assert_eq!((leaks["rows"][0].get("context"), &leaks["rows"][0]["heap"]), (None, &serde_json::json!("arena")));
-    assert_eq!(leaks["rows"][2]["context"][0]["value"], "route=/a");
+    assert_eq!(leaks["rows"][1]["context"][0]["value"], "route=/a");
 }
 
 /// If contexts are not asked for, only the verbs that list stacks show them.

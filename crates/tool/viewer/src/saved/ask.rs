@@ -51,7 +51,8 @@ impl SavedPage {
     ///
     /// The answers take at most `bytes_max`; the page itself takes about a third of a megabyte. If
     /// they are more, the last ones are left out, and the small nodes of trees: see
-    /// [`SavedPage::cut`]. An answer of more than 32 MiB is left out, too. `progress` gets the number of answers that are there.
+    /// [`SavedPage::cut`]. An answer of more than 32 MiB is left out, too. `progress` gets the
+    /// number of answers that are there.
     ///
     /// # Errors
     ///

@@ -26,9 +26,9 @@ fn save(scratch: &Scratch, files: &[&Path]) -> PathBuf {
 /// The parameters of an address for each moment.
 const MOMENTS: [&str; 4] = ["", "&at=peak", "&at=end", "&total="];
 
-/// JavaScript with three functions. `go` waits for a view, which is another one than the view before;
-/// `walk` goes through all views at some moments. `text` returns the text of an
-/// element in a view.
+/// JavaScript with three functions. `go` waits for a view, which is another one than the view
+/// before; `walk` goes through all views at some moments. `text` returns the text of an element in
+/// a view.
 const WALK: &str = r"
 const go = async (place) => {
     location.hash = `#/${place}`;
@@ -59,8 +59,8 @@ const text = async (place, selector) => {
 };
 ";
 
-/// JavaScript that returns the failures that a page shows at a moment. A browser gives each script a
-/// minute, which is little on a busy machine.
+/// JavaScript that returns the failures that a page shows at a moment. A browser gives each script
+/// a minute, which is little on a busy machine.
 fn walk(moment: &str) -> String {
     format!("(async () => {{ {WALK} return await walk(['{moment}']); }})()")
 }
