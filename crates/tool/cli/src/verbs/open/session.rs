@@ -88,8 +88,7 @@ struct MemoryJson {
 
 /// The verbs for which the sites and the names of a recording are kept between questions.
 const KEEPING_VERBS: [&str; 7] = ["top", "tree", "leaks", "temporary", "callers", "callees", "types"];
-/// The maximum of the memory that they take, in bytes. A recording of 380,000 sites takes some 200
-/// MB.
+/// The maximum of the memory that they take, in bytes.
 const KEPT_BYTES_MAX: u64 = 1 << 30;
 
 /// The files of a session. They are found out about once, and mapped anew for each question.
