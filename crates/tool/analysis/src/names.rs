@@ -24,6 +24,21 @@ use crate::wrapper_search::{Search, Wrapper};
 #[derive(Debug)]
 pub struct Names<'r, 'a> {
     recording: &'r Recording<'a>,
+    pub(crate) known: KnownNames,
+}
+
+/// The module, the short name, the source file if it is known, and whether this is a scope, a heap
+/// or a type instead of a function. The file tells apart inlined functions that have only bare
+/// names, such as `new`, because the debug information consists of line tables only. For a type,
+/// the full name takes the place of the file.
+type FunctionKey = (ModuleId, Arc<str>, Option<Arc<str>>, bool);
+
+/// The functions that were looked up for a recording, without the recording: what [`Names`] know,
+/// to be kept between questions.
+///
+/// Can be sent to another thread. See [`Names::take_known`].
+#[derive(Debug)]
+pub struct KnownNames {
     /// The names in the recording itself; loaded when they are first asked for.
     recorded: OnceLock<Arc<RecordedNames>>,
     symbolizer: Arc<Symbolizer>,
@@ -42,65 +57,11 @@ pub struct Names<'r, 'a> {
     pub(crate) found: Vec<Wrapper>,
 }
 
-/// The module, the short name, the source file if it is known, and whether this is a scope, a heap
-/// or a type instead of a function. The file tells apart inlined functions that have only bare
-/// names, such as `new`, because the debug information consists of line tables only. For a type,
-/// the full name takes the place of the file.
-type FunctionKey = (ModuleId, Arc<str>, Option<Arc<str>>, bool);
-
-/// The functions that were looked up for a recording, without the recording: what [`Names`] know,
-/// to be kept between questions.
-///
-/// Can be sent to another thread. See [`Names::take_known`].
-#[derive(Debug)]
-pub struct KnownNames {
-    recorded: OnceLock<Arc<RecordedNames>>,
-    symbolizer: Arc<Symbolizer>,
-    type_finder: TypeFinder,
-    frames: Vec<Frame>,
-    places: HashMap<StackFrame, Range<usize>>,
-    functions: Vec<FunctionName>,
-    ids: HashMap<FunctionKey, FunctionId>,
-    unnamed: HashMap<FunctionId, (ModuleId, u64)>,
-    types: Types,
-    roles: Roles,
-    search: Search,
-    found: Vec<Wrapper>,
-}
-
 impl KnownNames {
     /// Returns the names of a recording, with all that was looked up before. It must be the same
     /// recording, although it may have been opened anew: ids of functions keep their meaning.
     pub fn of<'r, 'a>(self, recording: &'r Recording<'a>) -> Names<'r, 'a> {
-        let KnownNames {
-            recorded,
-            symbolizer,
-            type_finder,
-            frames,
-            places,
-            functions,
-            ids,
-            unnamed,
-            types,
-            roles,
-            search,
-            found,
-        } = self;
-        Names {
-            recording,
-            recorded,
-            symbolizer,
-            type_finder,
-            frames,
-            places,
-            functions,
-            ids,
-            unnamed,
-            types,
-            roles,
-            search,
-            found,
-        }
+        Names { recording, known: self }
     }
 
     /// Estimates the memory that the names take, in bytes, without that of the symbolizer: from the
@@ -124,8 +85,7 @@ impl<'r, 'a> Names<'r, 'a> {
     /// Returns names for a recording; none is looked up yet.
     pub fn new(recording: &'r Recording<'a>, symbolizer: impl Into<Arc<Symbolizer>>) -> Names<'r, 'a> {
         let symbolizer = symbolizer.into();
-        Names {
-            recording,
+        let known = KnownNames {
             recorded: OnceLock::new(),
             type_finder: TypeFinder::new(Arc::clone(&symbolizer)),
             symbolizer,
@@ -138,51 +98,24 @@ impl<'r, 'a> Names<'r, 'a> {
             roles: Roles::new(recording),
             search: Search::default(),
             found: Vec::new(),
-        }
+        };
+        Names { recording, known }
     }
 
     /// Sets the patterns of functions that the user classifies. Must be called before anything is
     /// looked up.
     #[must_use]
     pub fn with_declared(mut self, declared: Declared) -> Names<'r, 'a> {
-        self.roles.declared = declared;
+        self.known.roles.declared = declared;
         self
     }
 
     /// Takes out all that was looked up so far, to be kept for later questions to the same
     /// recording. Nothing is looked up in the names that are left behind.
     pub fn take_known(&mut self) -> KnownNames {
-        let declared = self.roles.declared.clone();
-        let left = Names::new(self.recording, Arc::clone(&self.symbolizer)).with_declared(declared);
-        let Names {
-            recording: _,
-            recorded,
-            symbolizer,
-            type_finder,
-            frames,
-            places,
-            functions,
-            ids,
-            unnamed,
-            types,
-            roles,
-            search,
-            found,
-        } = std::mem::replace(self, left);
-        KnownNames {
-            recorded,
-            symbolizer,
-            type_finder,
-            frames,
-            places,
-            functions,
-            ids,
-            unnamed,
-            types,
-            roles,
-            search,
-            found,
-        }
+        let declared = self.known.roles.declared.clone();
+        let left = Names::new(self.recording, Arc::clone(&self.known.symbolizer)).with_declared(declared);
+        std::mem::replace(self, left).known
     }
 
     /// Returns all frames of a stack from the innermost to the outermost, including inlined
@@ -191,7 +124,7 @@ impl<'r, 'a> Names<'r, 'a> {
         let mut frames = Vec::new();
         for place in stacks.frames(stack) {
             let range = self.look_up(place);
-            frames.extend_from_slice(&self.frames[range]);
+            frames.extend_from_slice(&self.known.frames[range]);
         }
         if frames.is_empty() {
             frames.push(Frame { function: self.marker("[no stack]"), location: None, inlined: false });
@@ -243,7 +176,7 @@ impl<'r, 'a> Names<'r, 'a> {
         let mut outermost = None;
         for place in stacks.frames(stack) {
             for at in self.look_up(place) {
-                let frame = &self.frames[at];
+                let frame = &self.known.frames[at];
                 if !self.function(frame.function).allocator {
                     return frame.clone();
                 }
@@ -251,32 +184,33 @@ impl<'r, 'a> Names<'r, 'a> {
             }
         }
         match outermost {
-            Some(at) => self.frames[at].clone(),
+            Some(at) => self.known.frames[at].clone(),
             None => Frame { function: self.marker("[no stack]"), location: None, inlined: false },
         }
     }
 
     /// Returns the names of a function.
     pub fn function(&self, function: FunctionId) -> &FunctionName {
-        &self.functions[function.0 as usize]
+        &self.known.functions[function.0 as usize]
     }
 
     /// Returns the number of functions that were met so far; their ids are below it.
     pub(crate) fn functions_met(&self) -> usize {
-        self.functions.len()
+        self.known.functions.len()
     }
 
     /// Returns the size and the neighbours of a function that has no name, if the recording or its
     /// module's file has them.
     pub fn unnamed(&self, function: FunctionId) -> Option<Unnamed> {
-        let (module, offset) = *self.unnamed.get(&function)?;
+        let (module, offset) = *self.known.unnamed.get(&function)?;
         if let Some(extent) = self.recorded().extent(module, offset) {
             let [after, before] = extent.neighbours.map(|name| name.map(Cow::into_owned));
             return Some(Unnamed { code_bytes: extent.size, after, before });
         }
         let module = self.module(module)?;
-        let extent = self.symbolizer.extents(module, &[offset]).pop().flatten()?;
-        let [after, before] = self.symbolizer.neighbours(module, extent).map(|name| Some(name?.short().to_owned()));
+        let extent = self.known.symbolizer.extents(module, &[offset]).pop().flatten()?;
+        let [after, before] =
+            self.known.symbolizer.neighbours(module, extent).map(|name| Some(name?.short().to_owned()));
         Some(Unnamed { code_bytes: extent.size, after, before })
     }
 
@@ -292,7 +226,7 @@ impl<'r, 'a> Names<'r, 'a> {
         let missing: Vec<usize> = (0..extents.len()).filter(|&at| extents[at].is_none()).collect();
         if let Some(module) = self.module(id).filter(|_| !missing.is_empty()) {
             let offsets: Vec<u64> = missing.iter().map(|&at| offsets[at]).collect();
-            for (at, extent) in missing.into_iter().zip(self.symbolizer.extents(module, &offsets)) {
+            for (at, extent) in missing.into_iter().zip(self.known.symbolizer.extents(module, &offsets)) {
                 extents[at] = extent;
             }
         }
@@ -301,13 +235,13 @@ impl<'r, 'a> Names<'r, 'a> {
 
     /// Returns how well the addresses of a module can be looked up.
     pub fn module_state(&self, module: ModuleId) -> Option<ModuleState> {
-        Some(self.symbolizer.module_state(self.module(module)?))
+        Some(self.known.symbolizer.module_state(self.module(module)?))
     }
 
     /// Returns one line on how to get better names for a module; `None` if they are as good as they
     /// can be.
     pub fn hint(&self, module: ModuleId) -> Option<String> {
-        self.symbolizer.hint(self.module(module)?)
+        self.known.symbolizer.hint(self.module(module)?)
     }
 
     /// Returns the recording.
@@ -328,8 +262,8 @@ impl<'r, 'a> Names<'r, 'a> {
 
     /// Marks a function as a wrapper. Returns false if the user has declared it the program's own.
     pub(crate) fn set_wrapper(&mut self, function: FunctionId) -> bool {
-        let name = &mut self.functions[function.0 as usize];
-        if self.roles.is_declared_own(name) {
+        let name = &mut self.known.functions[function.0 as usize];
+        if self.known.roles.is_declared_own(name) {
             return false;
         }
         name.wrapper = true;
@@ -340,22 +274,22 @@ impl<'r, 'a> Names<'r, 'a> {
     /// Returns the functions at a place of a stack, the innermost first.
     pub(crate) fn frames_at(&mut self, place: StackFrame) -> &[Frame] {
         let range = self.look_up(place);
-        &self.frames[range]
+        &self.known.frames[range]
     }
 
     fn look_up(&mut self, place: StackFrame) -> Range<usize> {
-        if let Some(range) = self.places.get(&place) {
+        if let Some(range) = self.known.places.get(&place) {
             return range.clone();
         }
-        let start = self.frames.len();
+        let start = self.known.frames.len();
         match place.kind {
             NodeKind::Frame => self.look_up_address(place.module, place.offset),
             NodeKind::Truncated => self.push_marker("[outer frames cut off]"),
             NodeKind::Foreign => self.push_marker("[signal or fiber stack]"),
             _ => self.push_marker("[unknown kind of frame]"),
         }
-        let range = start..self.frames.len();
-        self.places.insert(place, range.clone());
+        let range = start..self.known.frames.len();
+        self.known.places.insert(place, range.clone());
         range
     }
 
@@ -386,10 +320,10 @@ impl<'r, 'a> Names<'r, 'a> {
                 is_label: false,
             };
             let function = self.intern(name, None);
-            self.frames.push(Frame { function, location: None, inlined: false });
+            self.known.frames.push(Frame { function, location: None, inlined: false });
             return;
         };
-        let frames = self.symbolizer.frames(reference, offset);
+        let frames = self.known.symbolizer.frames(reference, offset);
         if let Some(functions) = recorded.filter(|_| !is_whole(&frames)) {
             return self.push_named(module, functions);
         }
@@ -413,19 +347,19 @@ impl<'r, 'a> Names<'r, 'a> {
                 known: is_known,
                 is_label: false,
             };
-            name.whose = self.roles.whose(&name, &path, frame.file.as_deref());
+            name.whose = self.known.roles.whose(&name, &path, frame.file.as_deref());
             let function = self.intern(name, frame.file.clone());
             if !is_known {
-                self.unnamed.entry(function).or_insert((module, offset));
+                self.known.unnamed.entry(function).or_insert((module, offset));
             }
             let location = frame.file.clone().map(|file| Location { file, line: frame.line.unwrap_or(0) });
-            self.frames.push(Frame { function, location, inlined: frame.inlined });
+            self.known.frames.push(Frame { function, location, inlined: frame.inlined });
         }
     }
 
     /// Returns the names in the recording itself.
     pub fn recorded(&self) -> Arc<RecordedNames> {
-        self.recorded.get_or_init(|| Arc::new(self.recording.names())).clone()
+        self.known.recorded.get_or_init(|| Arc::new(self.recording.names())).clone()
     }
 
     /// Adds frames with the names that the recording has.
@@ -447,16 +381,16 @@ impl<'r, 'a> Names<'r, 'a> {
                 known: true,
                 is_label: false,
             };
-            name.whose = self.roles.whose(&name, &path, file.as_deref());
+            name.whose = self.known.roles.whose(&name, &path, file.as_deref());
             let function = self.intern(name, file.clone());
             let location = file.map(|file| Location { file, line: named.line });
-            self.frames.push(Frame { function, location, inlined: inlined > 0 });
+            self.known.frames.push(Frame { function, location, inlined: inlined > 0 });
         }
     }
 
     fn push_marker(&mut self, name: &str) {
         let function = self.marker(name);
-        self.frames.push(Frame { function, location: None, inlined: false });
+        self.known.frames.push(Frame { function, location: None, inlined: false });
     }
 
     fn marker(&mut self, name: &str) -> FunctionId {
@@ -464,15 +398,15 @@ impl<'r, 'a> Names<'r, 'a> {
     }
 
     pub(crate) fn roles(&self) -> &Roles {
-        &self.roles
+        &self.known.roles
     }
 
     pub(crate) fn type_finder(&self) -> &TypeFinder {
-        &self.type_finder
+        &self.known.type_finder
     }
 
     pub(crate) fn types_mut(&mut self) -> &mut Types {
-        &mut self.types
+        &mut self.known.types
     }
 
     /// Returns a frame that stands for a type where a function is expected.
@@ -488,9 +422,9 @@ impl<'r, 'a> Names<'r, 'a> {
     }
 
     fn intern(&mut self, name: FunctionName, file: Option<Arc<str>>) -> FunctionId {
-        *self.ids.entry((name.module, name.short.clone(), file, name.is_label)).or_insert_with(|| {
-            self.functions.push(name);
-            FunctionId(self.functions.len() as u32 - 1)
+        *self.known.ids.entry((name.module, name.short.clone(), file, name.is_label)).or_insert_with(|| {
+            self.known.functions.push(name);
+            FunctionId(self.known.functions.len() as u32 - 1)
         })
     }
 }

@@ -297,7 +297,7 @@ impl SiteTotals {
         let last = last_images(names.recording());
         // Wrappers are searched for among all stacks, whatever is selected.
         let is_evidence =
-            matches!(names.search, Search::NotBegun) && recorded.len() == names.recording().images().len();
+            matches!(names.known.search, Search::NotBegun) && recorded.len() == names.recording().images().len();
         let mut evidence = Vec::new();
         for image in recorded {
             let is_last = last.contains(&image.image);
@@ -317,8 +317,8 @@ impl SiteTotals {
             }
             merged.forget(image.image);
         }
-        if is_evidence && matches!(names.search, Search::NotBegun) {
-            names.search = Search::Readable(merged.stacks.number(), evidence);
+        if is_evidence && matches!(names.known.search, Search::NotBegun) {
+            names.known.search = Search::Readable(merged.stacks.number(), evidence);
         }
         SiteTotals { stacks: merged.stacks, sites: sites.sites, left_out, peak_time: None, damage: merged.damage }
     }

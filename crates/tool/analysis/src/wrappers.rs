@@ -69,7 +69,7 @@ impl Names<'_, '_> {
     /// Returns the wrappers that are found in the recording, those with the most blocks first.
     pub fn wrappers(&mut self) -> Vec<Wrapper> {
         self.find_wrappers(&Stacks::default());
-        let mut wrappers = self.found.clone();
+        let mut wrappers = self.known.found.clone();
         wrappers.sort_by_key(|wrapper| (Reverse((wrapper.blocks, wrapper.stacks)), wrapper.function));
         wrappers
     }
@@ -77,7 +77,7 @@ impl Names<'_, '_> {
     /// Finds the wrappers if that was not done yet. The result does not depend on the questions
     /// that are asked.
     pub(crate) fn find_wrappers(&mut self, stacks: &Stacks) {
-        match mem::replace(&mut self.search, Search::Done) {
+        match mem::replace(&mut self.known.search, Search::Done) {
             Search::Done => {}
             Search::Readable(number, sites) if number == stacks.number() => self.find_wrappers_in(stacks, sites),
             Search::Readable(..) | Search::NotBegun => {
@@ -103,7 +103,12 @@ impl Names<'_, '_> {
                 if self.set_wrapper(function) {
                     let code_bytes = candidate.bodies.keys().map(|&body| code.functions[body as usize].size).max();
                     let (stacks, blocks) = (candidate.sites.len(), candidate.blocks);
-                    self.found.push(Wrapper { function, code_bytes: code_bytes.unwrap_or_default(), stacks, blocks });
+                    self.known.found.push(Wrapper {
+                        function,
+                        code_bytes: code_bytes.unwrap_or_default(),
+                        stacks,
+                        blocks,
+                    });
                 }
                 open.extend(candidate.sites.into_iter().map(|(site, _)| site));
             }
