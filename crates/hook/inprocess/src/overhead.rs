@@ -29,7 +29,8 @@ pub struct Overhead {
     /// Events that are kept.
     pub bytes_events: Bytes,
     /// Nanoseconds spent in the hook, all threads together: an estimate from one in 256 recorded
-    /// events. The cost of allocations that are not sampled is not included.
+    /// events, without the time in which a thread had no processor. The cost of allocations that
+    /// are not sampled is not included.
     pub nanoseconds: u64,
 }
 
