@@ -129,7 +129,8 @@ fn hostile(scratch: &Scratch) -> PathBuf {
 }
 
 fn assert_harmless(seen: &Value) {
-    assert!(seen["names"].as_str().unwrap().contains(HOSTILE), "{seen:#}");
+    // Short names leave out what looks like the arguments of a template.
+    assert!(seen["names"].as_str().unwrap().contains("/script"), "{seen:#}");
     assert!(seen["title"].as_str().unwrap().contains("<img src=x"), "{seen:#}");
     assert_eq!(seen["elements"], 0, "{seen:#}");
 }
