@@ -14,7 +14,7 @@
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use heapledger_core::arch;
+use heapledger_core::arch::{self, nr};
 use heapledger_core::hooks::Caller;
 use heapledger_core::sys::check;
 use heapledger_interpose::next::Objects;
@@ -23,14 +23,6 @@ use heapledger_recorder::hook::mappings::{self, MappingCall};
 use heapledger_redirect::{nesting, replace_function};
 use heapledger_wire::event::{MapCall, MapStep};
 
-const SYS_MMAP: u64 = 9;
-const SYS_MPROTECT: u64 = 10;
-const SYS_MUNMAP: u64 = 11;
-const SYS_BRK: u64 = 12;
-const SYS_MREMAP: u64 = 25;
-const SYS_MADVISE: u64 = 28;
-const SYS_SHMAT: u64 = 30;
-const SYS_SHMDT: u64 = 67;
 const ENOMEM: i32 = 12;
 
 /// The bytes of a function in which its system call has to be.
@@ -53,18 +45,18 @@ pub(crate) unsafe fn replace(objects: &Objects<'_>) {
     let find = |name| objects.lookup_in(b"libc.so.6", name);
     CURRENT_BREAK.store(find(c"__curbrk"), Ordering::Relaxed);
     let functions = [
-        (c"mmap", SYS_MMAP, mmap as *const ()),
-        (c"munmap", SYS_MUNMAP, munmap as *const ()),
-        (c"mremap", SYS_MREMAP, mremap as *const ()),
-        (c"mprotect", SYS_MPROTECT, mprotect as *const ()),
-        (c"madvise", SYS_MADVISE, madvise as *const ()),
-        (c"brk", SYS_BRK, brk as *const ()),
-        (c"shmat", SYS_SHMAT, shmat as *const ()),
-        (c"shmdt", SYS_SHMDT, shmdt as *const ()),
+        (c"mmap", nr::MMAP as u64, mmap as *const ()),
+        (c"munmap", nr::MUNMAP as u64, munmap as *const ()),
+        (c"mremap", nr::MREMAP as u64, mremap as *const ()),
+        (c"mprotect", nr::MPROTECT as u64, mprotect as *const ()),
+        (c"madvise", nr::MADVISE as u64, madvise as *const ()),
+        (c"brk", nr::BRK as u64, brk as *const ()),
+        (c"shmat", nr::SHMAT as u64, shmat as *const ()),
+        (c"shmdt", nr::SHMDT as u64, shmdt as *const ()),
     ];
     for (name, number, function) in functions {
         let address = find(name);
-        if address == 0 || (number == SYS_BRK && CURRENT_BREAK.load(Ordering::Relaxed) == 0) {
+        if address == 0 || (number == nr::BRK as u64 && CURRENT_BREAK.load(Ordering::Relaxed) == 0) {
             continue;
         }
         // SAFETY: `replace_function` requires a function of the C library, that no thread is in:
@@ -96,7 +88,7 @@ fn makes_call(code: &[u8; CODE_MAX], number: u8) -> bool {
 /// Defines a function that passes its six argument registers, in memory, its number and its calling
 /// frame on to [`change`].
 macro_rules! replacement {
-    ($name:ident, $number:ident) => {
+    ($name:ident, $number:expr) => {
         /// The C function of this name, to which that function's entry jumps.
         ///
         /// # Safety
@@ -130,24 +122,24 @@ macro_rules! replacement {
     };
 }
 
-replacement!(mmap, SYS_MMAP);
-replacement!(munmap, SYS_MUNMAP);
-replacement!(mremap, SYS_MREMAP);
-replacement!(mprotect, SYS_MPROTECT);
-replacement!(madvise, SYS_MADVISE);
-replacement!(brk, SYS_BRK);
-replacement!(shmat, SYS_SHMAT);
-replacement!(shmdt, SYS_SHMDT);
+replacement!(mmap, nr::MMAP);
+replacement!(munmap, nr::MUNMAP);
+replacement!(mremap, nr::MREMAP);
+replacement!(mprotect, nr::MPROTECT);
+replacement!(madvise, nr::MADVISE);
+replacement!(brk, nr::BRK);
+replacement!(shmat, nr::SHMAT);
+replacement!(shmdt, nr::SHMDT);
 
 /// The numbers of the system calls that [`syscall`] passes on, as bits from that of `mmap` on.
 /// `brk` is not among them: the C library's variable would not be kept.
 const PASSED_ON: u64 = 1
-    | 1 << (SYS_MPROTECT - SYS_MMAP)
-    | 1 << (SYS_MUNMAP - SYS_MMAP)
-    | 1 << (SYS_MREMAP - SYS_MMAP)
-    | 1 << (SYS_MADVISE - SYS_MMAP)
-    | 1 << (SYS_SHMAT - SYS_MMAP)
-    | 1 << (SYS_SHMDT - SYS_MMAP);
+    | 1 << (nr::MPROTECT - nr::MMAP)
+    | 1 << (nr::MUNMAP - nr::MMAP)
+    | 1 << (nr::MREMAP - nr::MMAP)
+    | 1 << (nr::MADVISE - nr::MMAP)
+    | 1 << (nr::SHMAT - nr::MMAP)
+    | 1 << (nr::SHMDT - nr::MMAP);
 
 /// The C function of this name, to which its entry jumps. All but a few system calls are made here
 /// at once.
@@ -199,7 +191,7 @@ unsafe extern "C" fn syscall() {
         ".cfi_adjust_cfa_offset -56",
         "ret",
         ".cfi_endproc",
-        first = const SYS_MMAP,
+        first = const nr::MMAP,
         passed_on = const PASSED_ON,
         fail = sym fail,
         change = sym change_by_syscall,
@@ -238,7 +230,7 @@ unsafe fn make(number: u64, is_syscall: bool, arguments: &[u64; 6], caller: Call
         Some([slot, rbp]) if !mappings::is_inside() => Caller { slot, rbp },
         _ => caller,
     };
-    if number == SYS_BRK {
+    if number == nr::BRK as u64 {
         let [wanted, ..] = *arguments;
         // In a sandbox too: the call is the program's.
         // SAFETY: `arch::syscall` requires valid pointers, and no effect that breaks assumptions:

@@ -34,6 +34,9 @@ pub mod nr {
     pub const MREMAP: usize = 25;
     pub const MINCORE: usize = 27;
     pub const MADVISE: usize = 28;
+    pub const BRK: usize = 12;
+    pub const SHMAT: usize = 30;
+    pub const SHMDT: usize = 67;
     pub const GETPID: usize = 39;
     pub const SOCKET: usize = 41;
     pub const CONNECT: usize = 42;

@@ -16,7 +16,7 @@ use heapledger_recording::{
 use crate::harness::{
     Build, HEAPLEDGER, Job, Scratch, build, exited, heapledger, installed, number, plain_command, skipped, wait_until,
 };
-use crate::static_programs::static_with_musl;
+use crate::static_programs::{static_go, static_with_musl};
 
 /// The rows of an image.
 fn rows(recording: &Recording<'_>, image: ImageId) -> Vec<MappingEvent> {
@@ -231,13 +231,7 @@ fn the_runtime_of_go_is_left_alone() {
              os.Exit(3)
          }\n",
     );
-    let program = scratch.file("mixed");
-    let mut compiler = plain_command(go);
-    compiler.args(["build", "-ldflags", "-linkmode external -extldflags -static", "-o"]).arg(&program).arg(&source);
-    let done = compiler.env("GOCACHE", scratch.file("cache")).env("CGO_ENABLED", "1").output().unwrap();
-    if !done.status.success() {
-        return skipped("go cannot link statically here");
-    }
+    let Some(program) = static_go(&go, &scratch, &source) else { return };
     let (outcome, recording) = Job::new([program.as_os_str()]).option("--mappings").recorded(&scratch);
     assert_eq!((outcome.status, outcome.text().as_str()), (exited(3), "done\n"), "{outcome:?}");
     assert!(recording.total("allocations") >= 8 * 200, "{recording:?}");

@@ -39,6 +39,19 @@ fn compiled(name: &str, output: &str, compiler: &[&str]) -> PathBuf {
     output
 }
 
+/// Builds a program in Go with C parts, linked statically. `None` after saying that it cannot be.
+pub(crate) fn static_go(go: &Path, scratch: &Scratch, source: &Path) -> Option<PathBuf> {
+    let program = scratch.file("mixed");
+    let mut compiler = plain_command(go);
+    compiler.args(["build", "-ldflags", "-linkmode external -extldflags -static", "-o"]).arg(&program).arg(source);
+    let done = compiler.env("GOCACHE", scratch.file("cache")).env("CGO_ENABLED", "1").output().unwrap();
+    if !done.status.success() {
+        skipped("go cannot link statically here");
+        return None;
+    }
+    Some(program)
+}
+
 /// Returns a fixture in C, linked statically with musl.
 pub(crate) fn static_with_musl(name: &str) -> PathBuf {
     compiled(name, &format!("{name}.musl"), &["musl-gcc", "-static"])
@@ -309,13 +322,7 @@ fn the_c_part_of_a_static_go_program() {
              fmt.Println(\"done\")
          }\n",
     );
-    let program = scratch.file("mixed");
-    let mut compiler = plain_command(go);
-    compiler.args(["build", "-ldflags", "-linkmode external -extldflags -static", "-o"]).arg(&program).arg(&source);
-    let done = compiler.env("GOCACHE", scratch.file("cache")).env("CGO_ENABLED", "1").output().unwrap();
-    if !done.status.success() {
-        return skipped("go cannot link statically here");
-    }
+    let Some(program) = static_go(&go, &scratch, &source) else { return };
     let (outcome, recording) = Job::new([&program]).both(&scratch);
     assert_eq!(outcome.text(), "done\n");
     recording.assert_whole();

@@ -1,20 +1,12 @@
 //! System calls that change mappings, made in the place of the program.
 
-use heapledger_core::arch;
+use heapledger_core::arch::{self, nr};
 use heapledger_core::hooks::Caller;
 use heapledger_core::sys::check;
 use heapledger_wire::event::{MapCall, MapStep};
 
 use super::{MappingCall, moves, record};
 
-const SYS_MMAP: u64 = 9;
-const SYS_MPROTECT: u64 = 10;
-const SYS_MUNMAP: u64 = 11;
-const SYS_BRK: u64 = 12;
-const SYS_MREMAP: u64 = 25;
-const SYS_MADVISE: u64 = 28;
-const SYS_SHMAT: u64 = 30;
-const SYS_SHMDT: u64 = 67;
 const PAGE: u64 = 4096;
 
 /// Makes a system call that changes mappings, and records it. Returns the kernel's result.
@@ -45,30 +37,30 @@ pub unsafe fn make(
     // SAFETY: `arch::syscall` requires valid pointers, and no effect that breaks assumptions: the
     // call and its arguments are the program's own.
     let call = || unsafe { arch::syscall(number as usize, words) };
-    match number {
-        SYS_MMAP => {
+    match number as usize {
+        nr::MMAP => {
             let result = call();
             if let Ok(address) = check(result) {
                 record(MapCall::Mmap, MapStep::Done, address as u64, second, [third, fourth, sixth]);
             }
             result
         }
-        SYS_MPROTECT | SYS_MADVISE => {
-            let made = if number == SYS_MPROTECT { MapCall::Mprotect } else { MapCall::Madvise };
+        nr::MPROTECT | nr::MADVISE => {
+            let made = if number as usize == nr::MPROTECT { MapCall::Mprotect } else { MapCall::Madvise };
             let result = call();
             if check(result).is_ok() {
                 record(made, MapStep::Done, first, second, [third, 0, 0]);
             }
             result
         }
-        SYS_SHMAT => {
+        nr::SHMAT => {
             let result = call();
             if let Ok(address) = check(result) {
                 record(MapCall::Shmat, MapStep::Done, address as u64, 0, [first, third, 0]);
             }
             result
         }
-        SYS_MREMAP => {
+        nr::MREMAP => {
             let _turn = moves::begin(stack);
             // The old range may be another thread's as soon as the call is made.
             record(MapCall::Mremap, MapStep::Begins, first, second, [0; 3]);
@@ -80,7 +72,7 @@ pub unsafe fn make(
             record(MapCall::Mremap, step, address, third, [fourth, first, second]);
             result
         }
-        SYS_BRK => {
+        nr::BRK => {
             // SAFETY: `arch::syscall` requires valid pointers, and no effect that breaks
             // assumptions: a break of 0 is never set, the kernel returns the present one.
             let before = unsafe { arch::syscall(number as usize, [0; 6]) } as u64;
@@ -90,10 +82,11 @@ pub unsafe fn make(
             }
             now as isize
         }
-        SYS_MUNMAP | SYS_SHMDT => {
-            let (made, length) = if number == SYS_SHMDT { (MapCall::Shmdt, 0) } else { (MapCall::Munmap, second) };
+        nr::MUNMAP | nr::SHMDT => {
+            let (made, length) =
+                if number as usize == nr::SHMDT { (MapCall::Shmdt, 0) } else { (MapCall::Munmap, second) };
             // The kernel refuses other ranges.
-            let is_sound = first.is_multiple_of(PAGE) && (number == SYS_SHMDT || second != 0);
+            let is_sound = first.is_multiple_of(PAGE) && (number as usize == nr::SHMDT || second != 0);
             if is_sound {
                 record(made, MapStep::Begins, first, length, [0; 3]);
             }
